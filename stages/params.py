@@ -82,8 +82,8 @@ def load_preset(
     """An entry of presets.yaml, every `auto` replaced; `params`: params.yaml, if it was read."""
     params = read_yaml() if params is None else params
     entry = find_entry(read_yaml(PRESETS_PATH), name, str(PRESETS_PATH))
-    content = {"presets": {name: entry}}
-    return auto.resolve(content, facts or read_facts(params), params)[0]["presets"][name]
+    facts = facts or read_facts(params)
+    return auto.resolve({"presets": {name: entry}}, facts, params)[0]["presets"][name]
 
 
 def read_facts(params: Mapping[str, Any]) -> Facts | None:

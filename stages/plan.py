@@ -21,18 +21,18 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from stages import source_checks
+from stages import source_checks, stand_ins
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml, suggest
 from stages.params import measured_facts, pick_presets, print_table
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
-from stages.rows import BASE, DATA, TABLES
+from stages.rows import BASE, DATA, STAGES, TABLES
 from stages.runtime import outputs, preflight, process
 from stages.sources.catalogue import SourceConfig
 from stages.sources.problem_files import FileSource, list_local_files
@@ -41,12 +41,9 @@ from stages.tables import (
     EPISODES,
     HUB,
     NAME,
-    PAIRS,
     POLICIES,
-    POOLS,
     RAW,
     REWARDS,
-    STEPS,
     Tables,
     check_names,
     list_rows,
@@ -61,13 +58,12 @@ INPUTS = DATA / "inputs.json"
 """SHA-256 of every file that prepare_data reads; it depends on this file."""
 RAW_FILES = DATA / "raw.json"
 """SHA-256 of every file in data/raw."""
-FOLDERS = {table: table for table in TABLES} | {
-    **dict.fromkeys(("samples", "evaluations"), POLICIES),
-    **dict.fromkeys(("journals/train", "journals/sample", "journals/evaluate"), POLICIES),
-    "journals/pool": POOLS, "journals/label": PAIRS, "journals/label_steps": STEPS,
-    "journals/reward": REWARDS, "journals/environment": ENVIRONMENTS, "journals/play": EPISODES,
-}  # fmt: skip
-"""Folder under data/ -> the table of which it holds a folder a row."""
+FOLDERS = (
+    {table: table for table in TABLES}
+    | {f"journals/{stage}": table for table, stage in STAGES.items()}
+    | dict.fromkeys(("samples", "evaluations", "journals/sample", "journals/evaluate"), POLICIES)
+)
+"""Folder under data/ -> the table for each row of which it holds a folder."""
 NO_ROWS = ".no-rows"
 
 
@@ -76,7 +72,9 @@ def main(*words: str) -> None:
     process.die_with_dvc("plan")
     only_checks = words == ("--check",)
     digest, (default_paths, problems) = preflight.digest_plan_files(), list_tables()
-    paths = default_paths if only_checks else parse_paths(words)
+    paths = default_paths if only_checks else [Path(word) for word in words[1::2]]
+    if len(words) % 2 != only_checks or any(path.suffix != ".yaml" for path in paths) or not paths:
+        sys.exit(f"found {' '.join(words) or 'no table'}; expected:\n\n{__doc__}")
     # `runtime.preflight`, the first line of this stage's command, may have checked all just now.
     is_default = {*paths} == {*default_paths}
     is_checked = not only_checks and is_default and preflight.has_passed(digest)
@@ -87,14 +85,6 @@ def main(*words: str) -> None:
     if not only_checks:
         write_plan(read_yaml(), tables)
     sys.stdout.write(f"The plan is valid: {sum(map(len, tables.values()))} rows.\n")
-
-
-def parse_paths(words: Sequence[str]) -> list[Path]:
-    """The files with rows of a command line, a key before each; ends the process for another."""
-    paths = [Path(word) for word in words[1::2]]
-    if not words or len(words) % 2 or any(path.suffix != ".yaml" for path in paths):
-        sys.exit(f"found {' '.join(words) or 'no table'}; expected:\n\n{__doc__}")
-    return paths
 
 
 def write_plan(params: dict[str, Any], tables: Tables) -> None:
@@ -111,11 +101,25 @@ def write_plan(params: dict[str, Any], tables: Tables) -> None:
     written = {name: rows for name, rows in tables.items() if rows or name not in optional}
     outputs.write_json(PLAN, written)
     source = TypeAdapter(SourceConfig).validate_python(params["data"]["source"])
-    for line in source_checks.describe_partly_read(source, list_rows(tables)):
-        sys.stdout.write(f"{line}\n")
-    lines = describe_unwatched(params["model"]["path"]), describe_detectable(params, tables)
-    for line in filter(None, lines):
-        sys.stdout.write(f"{line}\n")
+    notes = list(source_checks.describe_partly_read(source, list_rows(tables)))
+    if (path := params["model"]["path"]) is not None:
+        from stages.models import model_files  # with torch and transformers
+
+        is_packaged = path.startswith(model_files.PACKAGE)
+        is_watched = is_packaged or Path(path).is_relative_to(DATA / RAW)
+        if not is_watched and model_files.is_local(path):
+            notes.append(
+                f"model.path {path} is outside {DATA / RAW}, so DVC does not notice an edit of its "
+                f"files: after one, run `dvc repro -f plan`"
+            )
+    if CARD.is_file():  # else the problems are not prepared
+        counts = json.loads(CARD.read_text(encoding="utf-8"))["counts"]
+        if num_problems := counts.get("test", 0):
+            from stages.report import forecast  # with scipy
+
+            comparison = forecast.plan_comparison(params, tables, num_problems)
+            notes.append(forecast.describe_forecast(*comparison))
+    sys.stdout.writelines(f"{note}\n" for note in notes)
 
 
 def check_plan(paths: Iterable[Path], *, is_checked: bool = False) -> tuple[Tables, list[str]]:
@@ -132,22 +136,10 @@ def check_plan(paths: Iterable[Path], *, is_checked: bool = False) -> tuple[Tabl
         problems += [*check_names(tables), *check_claims(params, tables)]
     if is_checked:
         return tables, problems
-    from stages import plan_checks  # with torch and transformers
+    from stages import plan_checks
 
     entry_points = plan_checks.load_entry_points()
     return tables, [*problems, *plan_checks.find_problems(params, presets, tables, entry_points)]
-
-
-def describe_detectable(params: dict[str, Any], tables: Tables) -> str | None:
-    """Which difference the comparison can detect; None before the problems are prepared."""
-    if not CARD.is_file():
-        return None
-    from stages.report import forecast  # with scipy
-
-    num_problems = json.loads(CARD.read_text(encoding="utf-8"))["counts"].get("test", 0)
-    if not num_problems:
-        return None
-    return forecast.describe_forecast(*forecast.plan_comparison(params, tables, num_problems))
 
 
 def digest_inputs(params: dict[str, Any]) -> dict[str, str]:
@@ -167,22 +159,6 @@ def digest_inputs(params: dict[str, Any]) -> dict[str, str]:
         return digests  # generated
     sources = [FileSource(**item) for item in (source if isinstance(source, list) else [source])]
     return digests | digest_files(file for item in sources for file in list_local_files(item))
-
-
-def describe_unwatched(path: str | None) -> str | None:
-    """What to know of a model outside data/raw, where DVC looks for edits; None: nothing."""
-    if path is None:
-        return None
-    from stages.models import model_files  # with torch and transformers
-
-    if path.startswith(model_files.PACKAGE) or not model_files.is_local(path):
-        return None
-    if Path(path).is_relative_to(DATA / RAW):
-        return None
-    return (
-        f"model.path {path} is outside {DATA / RAW}, so DVC does not notice an edit of its files: "
-        f"after one, run `dvc repro -f plan`"
-    )
 
 
 def digest_files(files: Iterable[Path]) -> dict[str, str]:
@@ -274,4 +250,9 @@ def delete_stale(data: Path, tables: Tables) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--check"]:  # a process that ends with it, and computes nothing
+        with stand_ins.importing_declarations():
+            from stages import plan_checks
+
+            plan_checks.load_entry_points()
     process.run(main)

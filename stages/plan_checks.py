@@ -1,6 +1,5 @@
 """Every entry point's `Config`, and whether params.yaml and the presets of the rows fit it."""
 
-import functools
 import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -80,28 +79,33 @@ def find_problems(
         wrong = list(check_override_keys(str(row), row.overrides, params.get(row.kind)))
         config, name = entry_points[row.entry_point], row.words.get(PRESET, "")
         if name and name not in presets:
-            fitting = [str(preset) for preset in presets if fits(config, presets[preset])]
-            remedy = suggest(name, fitting)
-            wrong.append(f"{row}.preset: {PRESETS_PATH} has no {name!a:.103}{remedy}")
+            fitting = list_fitting(config, presets)
+            wrong.append(
+                f"{row}.preset: {PRESETS_PATH} has no {name!a:.103}{suggest(name, fitting)}"
+            )
         if wrong:
             problems += wrong
             continue
-        of_row = {**content, PRESET: presets.get(name)}
-        if row.overrides:  # from which other values follow
-            changed, whole = (
-                override_section(part, row.kind, row.overrides) for part in (sections, params)
-            )
-            try:
-                of_row = resolve_auto(whole, changed, facts)
-            except ValueError as error:
-                problems.append(f"{row}: {error}")
-                continue
-            of_row[PRESET] = of_row.pop("presets").get(name)
+        changed, whole = (
+            override_section(part, row.kind, row.overrides) for part in (sections, params)
+        )
+        try:
+            of_row = resolve_auto(whole, changed, facts)  # values follow from those of the row
+        except ValueError as error:
+            problems.append(f"{row}: {error}")
+            continue
+        of_row[PRESET] = of_row.pop("presets").get(name)
         places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
         places |= {row.kind: str(row)} if row.overrides else {}
         configs[str(row)], wrong = validate(config, of_row, places)
         if any(line.startswith(places[PRESET]) for line in wrong):
-            wrong = check_kind(row, presets, entry_points) or wrong
+            users = [user for user in entry_points if fits(entry_points[user], presets[name])]
+            if users and row.entry_point not in users:
+                fitting = ", ".join(list_fitting(config, presets)) or "none"
+                wrong = [
+                    f"{row}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
+                    f"{row.entry_point} are {fitting}"
+                ]
         problems += wrong
     for name in sorted(entry_points.keys() - {row.entry_point for row in rows}):
         places = {"": f"stages/{ENTRY_POINTS.get(name, name)}.py"}
@@ -136,39 +140,22 @@ def check_override_keys(place: str, overrides: Content, section: Any) -> Iterato
             yield from check_override_keys(f"{place}.{key}", value, keys[key])
 
 
-def check_kind(row: TableRow, presets: Content, entry_points: EntryPoints) -> list[str]:
-    """A line for a preset, refused for this row, that is right for rows of another kind."""
-    name = row.words[PRESET]
-    users = [user for user in entry_points if fits(entry_points[user], presets[name])]
-    if not users or row.entry_point in users:
-        return []
-    config = entry_points[row.entry_point]
-    fitting = [str(preset) for preset in presets if fits(config, presets[preset])]
-    return [
-        f"{row}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
-        f"{row.entry_point} are {', '.join(fitting) or 'none'}"
-    ]
+def list_fitting(config: type[Params], presets: Content) -> list[str]:
+    """Names of the presets that are right for the entry point with this `Config`."""
+    return [str(name) for name, preset in presets.items() if fits(config, preset)]
 
 
-def fits(config: type[pydantic.BaseModel], preset: Any) -> bool:
+def fits(config: type[Params], preset: Any) -> bool:
     """Whether `preset`, without any `auto`, is right for the entry point with this `Config`."""
-    if PRESET not in config.model_fields:
-        return False
     try:
-        preset_adapter(config).validate_python(preset)
-    except pydantic.ValidationError:
-        return False
+        config.model_validate({PRESET: preset})
+    except pydantic.ValidationError as error:  # of the other fields, too, which are not here
+        return all(item["loc"][:1] != (PRESET,) for item in error.errors(include_url=False))
     return True
 
 
-@functools.cache
-def preset_adapter(config: type[pydantic.BaseModel]) -> Any:
-    """The TypeAdapter of its presets; to build one is slow."""
-    return pydantic.TypeAdapter(config.__annotations__[PRESET])
-
-
 def validate(
-    config: type[pydantic.BaseModel], content: Content, places: Mapping[str, str]
+    config: type[Params], content: Content, places: Mapping[str, str]
 ) -> tuple[Any, list[str]]:
     """The configuration, and what is wrong with it; `places`: see `error_messages`."""
     try:

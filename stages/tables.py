@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from stages.config import AUTO, PARAMS_PATH, Params, error_messages, read_yaml, suggest
 from stages.rows import BASE, DATA, STAGES, TABLES
@@ -45,7 +45,7 @@ READS = {
     | dict.fromkeys(("reasoning_gym", "skyrl_gym", "textarena"), ("prompts",)),
     EPISODES: dict.fromkeys(("policy", "script"), (ENVIRONMENTS,)),
 }  # fmt: skip
-"""Table -> kind -> the first parts of `on` that its stage reads."""
+"""Table -> its kinds -> the first parts of `on` that the stage of each reads."""
 DEMONSTRATING = ("selection", "revision", "teacher")
 """Pairs with demonstrations for `train: sft` beside them."""
 NO_PAIRS = ("selection", "teacher")
@@ -60,6 +60,15 @@ class FromRow(Params):
 
     policy: Word = Field(alias="from")
 
+    @field_validator("by", "train", check_fields=False)
+    @classmethod
+    def _is_a_kind(cls, kind: str, info: ValidationInfo) -> str:
+        kinds = READS[str(info.context)]
+        if kind not in kinds:
+            choices, remedy = " or ".join(map(repr, kinds)), suggest(kind, kinds, otherwise="")
+            raise ValueError(f"expected {choices}, found {kind!a:.103}{remedy}")
+        return kind
+
 
 class PoolRow(FromRow):
     """Completions of a split's problems: `pools`."""
@@ -68,54 +77,36 @@ class PoolRow(FromRow):
     """What is learned from the other splits would be known before the test."""
 
 
-class LearningRow(FromRow):
-    """A row with a preset, and a folder under data/ that it learns from or labels."""
-
-    preset: Word
-    on: Word
-
-
-class PolicyRow(LearningRow):
+class PolicyRow(FromRow):
     """A training: `policies`. Its other keys are those of its section (`split_words`)."""
 
-    train: Literal["sft", "dpo", "ppo", "grpo"]
+    train: Word
+    preset: Word
+    on: Word
     control: Literal["no_effect", "no_skill"] | None = None
     """Of a control: what its training must not change, accuracy or skill (`report/controls`)."""
 
 
-class PairsRow(LearningRow):
-    """Preference pairs, or demonstrations: `pairs`."""
+class LabelRow(FromRow):
+    """What labels or learns from a folder under data/, by a preset: `pairs` and `steps`."""
 
-    by: Literal["verifier", "judge", "revision", "selection", "teacher", "people", "episodes"]
-
-
-class StepsRow(LearningRow):
-    """Labelled reasoning steps: `steps`."""
-
-    by: Literal["completions", "people"]
+    by: Word
+    preset: Word
+    on: Word
 
 
-class RewardRow(LearningRow):
-    """A reward: `rewards`."""
+class OwnCodeRow(LabelRow):
+    """What may be code of the user's: `rewards` and `environments`."""
 
-    by: Literal["rule", "preference", "outcome", "process"]
     files: list[Word] = Field(default_factory=list[str])
     """Files that code of the user's opens, from the checkout on: dependencies, as what it imports
     is."""
 
 
-class EnvironmentRow(LearningRow):
-    """What answers a policy and rewards it: `environments`."""
-
-    by: Literal["own", "reasoning_gym", "skyrl_gym", "textarena", "trl", "tinker", "aviary"]
-    files: list[Word] = Field(default_factory=list[str])
-    """As of rewards."""
-
-
 class EpisodesRow(FromRow):
     """Conversations with an environment: `episodes`."""
 
-    by: Literal["policy", "script"]
+    by: Word
     on: Word
     split: Literal["train", "dev", "test"]
     num_episodes: int | None = Field(None, gt=0)
@@ -134,8 +125,8 @@ class EpisodesRow(FromRow):
 
 
 MODELS: dict[str, type[Params]] = {
-    POLICIES: PolicyRow, POOLS: PoolRow, PAIRS: PairsRow, STEPS: StepsRow, REWARDS: RewardRow,
-    ENVIRONMENTS: EnvironmentRow, EPISODES: EpisodesRow,
+    POLICIES: PolicyRow, POOLS: PoolRow, PAIRS: LabelRow, STEPS: LabelRow, REWARDS: OwnCodeRow,
+    ENVIRONMENTS: OwnCodeRow, EPISODES: EpisodesRow,
 }  # fmt: skip
 NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{,99}")
 
@@ -206,19 +197,16 @@ def check_row(table: str, name: Any, words: Any) -> Iterator[str]:
     if table == POLICIES and name == BASE:
         yield f"{table}.{name}: '{BASE}' is the model of section `model`; give the row another name"
     place, fields = f"{table}.{name}", MODELS[table].model_fields.items()
+    required = [field.alias or key for key, field in fields if field.is_required()]
     if not isinstance(words, dict):
-        keys = ", ".join(field.alias or key for key, field in fields if field.is_required())
-        yield f"{place}: expected {{{keys}}}, found {words!r:.100}"
+        yield f"{place}: expected {{{', '.join(required)}}}, found {words!r:.100}"
         return
     row_words, overrides = split_words(table, words)
-    lacks = any(
-        field.is_required() and (field.alias or key) not in row_words for key, field in fields
-    )
-    if table != POLICIES or lacks:  # a key that is missing may be misspelt
+    if table != POLICIES or not row_words.keys() >= {*required}:  # a missing key may be misspelt
         row_words, overrides = words, {}
     yield from check_override_values(place, overrides)
     try:
-        MODELS[table].model_validate(row_words)
+        MODELS[table].model_validate(row_words, context=table)
     except pydantic.ValidationError as error:
         errors = [{**item, "loc": (place, *item["loc"])} for item in error.errors()]
         yield from error_messages(errors, {place: words})
@@ -243,20 +231,33 @@ def check_override_values(place: str, overrides: dict[str, Any]) -> Iterator[str
 
 
 def check_names(tables: Tables) -> Iterator[str]:
-    """Words that name no policy, folder or file, and rows that need each other."""
+    """Words that name no policy, folder or file, and rows that need each other.
+
+    A control is compared, on test problems alone, with the policy that it starts from.
+    """
     policies = [BASE, *tables[POLICIES]]
     for row in list_rows(tables):
-        if (policy := row.words["from"]) not in policies:
+        policy = row.words["from"]
+        if policy not in policies:
             yield f"{row}.from: there is no policy {policy!a:.103}{suggest(policy, policies)}"
         if row.table != POOLS and (problem := check_source(row, tables)):
             yield f"{row}.on: {problem}"
         yield from check_files(row)
+        if row.table == POLICIES and row.words.get("control") and policy == BASE:
+            yield (
+                f"{row}.from: a control is compared with the policy that it starts from, and "
+                f"'{BASE}' is not evaluated: name a row of {POLICIES}"
+            )
+        if row.table == EPISODES and tables[POLICIES].get(policy, {}).get("control"):
+            yield (
+                f"{row}.from: '{policy}' is a control, which is compared on test problems alone: "
+                f"remove its key `control`, or this row"
+            )
     for table, rows in tables.items():
         lower: dict[str, str] = {}
         for name in rows:
             if (first := lower.setdefault(name.lower(), name)) != name:
                 yield f"{table}.{name}: differs from '{first}' in capitals alone; rename it"
-    yield from check_controls(tables)
     yield from check_episodes(tables)
     yield from find_cycles(tables)
 
@@ -278,9 +279,8 @@ def check_files(row: TableRow) -> Iterator[str]:
 
 def check_episodes(tables: Tables) -> Iterator[str]:
     """Episodes from test starts of an environment that cannot be compared with each other."""
-    first_rows: dict[str, TableRow] = {}
-    rows_by_policy: dict[tuple[str, str], TableRow] = {}
-    for row in list_rows({EPISODES: tables.get(EPISODES, {})}):
+    first_rows, rows_by_policy = dict[str, TableRow](), dict[tuple[str, str], TableRow]()
+    for row in list_rows({EPISODES: tables[EPISODES]}):
         if row.kind != "policy" or row.words["split"] != "test":
             continue
         on, policy = row.words["on"], row.words["from"]
@@ -296,22 +296,6 @@ def check_episodes(tables: Tables) -> Iterator[str]:
             yield (
                 f"{row}: plays the policy '{policy}' from the test starts of '{on}', as {other} "
                 f"does, and the report has one row for each policy: remove one of them"
-            )
-
-
-def check_controls(tables: Tables) -> Iterator[str]:
-    """Controls that cannot be compared with the policy they start from on test problems alone."""
-    for row in list_rows(tables):
-        words = tables[POLICIES].get(row.words["from"], {})
-        if row.table == POLICIES and row.words.get("control") and row.words["from"] == BASE:
-            yield (
-                f"{row}.from: a control is compared with the policy that it starts from, and "
-                f"'{BASE}' is not evaluated: name a row of {POLICIES}"
-            )
-        elif row.table == EPISODES and words.get("control"):
-            yield (
-                f"{row}.from: '{row.words['from']}' is a control, which is compared on test "
-                f"problems alone: remove its key `control`, or this row"
             )
 
 

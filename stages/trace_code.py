@@ -57,11 +57,12 @@ def main() -> None:
         for entry in list_entries(ROOT):
             names = [*list_import_closure(graph, entry, ROOT), CONSTRAINTS]
             files = {name: ROOT / name for name in names}
-            name = entry.removeprefix(f"{PACKAGE}.")
-            paths = [code / f"{word}.json" for word in list_commands(name)]
-            if entry.rpartition(".")[0] in OWN_PACKAGES:
-                paths = [own / entry.rpartition(".")[2]]
-                others = find_outside(graph, files, paths[0].name)
+            package, _, module = entry.rpartition(".")
+            words = [word for word, runs in ENTRY_POINTS.items() if runs == module] or [module]
+            paths = [code / f"{word}.json" for word in words]
+            if package in OWN_PACKAGES:
+                paths = [own / module]
+                others = find_outside(graph, files, module)
                 linked |= others
                 files |= others
             digests = digest_files(files)
@@ -96,14 +97,10 @@ def find_outside(graph: grimp.ImportGraph, files: Collection[str], word: str) ->
 
 def list_row_files(word: str) -> set[str]:
     """Key `files` of all rows, of recipes too, that name `own/<word>`."""
-    rows = [
-        row
-        for path in (ROOT / PARAMS_PATH, *sorted((ROOT / RECIPES).glob("*.yaml")))
-        if path.is_file()
-        for table in (read_yaml(path).get(name) for name in OWN_TABLES)
-        if isinstance(table, dict)
-        for row in table.values()
-    ]
+    paths = [ROOT / PARAMS_PATH, *sorted((ROOT / RECIPES).glob("*.yaml"))]
+    contents = [read_yaml(path) for path in paths if path.is_file()]
+    tables = [content.get(name) for content in contents for name in OWN_TABLES]
+    rows = [row for table in tables if isinstance(table, dict) for row in table.values()]
     of_word = [row for row in rows if isinstance(row, dict) and row.get("on") == f"own/{word}"]
     return {str(file) for row in of_word for file in row.get("files") or ()}
 
@@ -143,21 +140,12 @@ def build_import_graph(root: Path, *packages: str) -> grimp.ImportGraph:
 def list_entries(root: Path) -> list[str]:
     """Dotted names of the modules that commands and rows of stages name, sorted."""
     main = '\nif __name__ == "__main__":'
-    paths = [
-        *(path for own in OWN_PACKAGES for path in root.joinpath(*own.split(".")).glob("[!_]*.py")),
-        *(
-            path
-            for path in (root / PACKAGE).glob("[!_]*.py")
-            if main in path.read_text(encoding="utf-8")
-        ),
-    ]
-    modules = (".".join(path.relative_to(root).with_suffix("").parts) for path in paths)
-    return sorted(module for module in modules if not is_exempt(module))
-
-
-def list_commands(module: str) -> list[str]:
-    """Entry points of rows that a module under stages/ runs; else the module's name."""
-    return [name for name, runs in ENTRY_POINTS.items() if runs == module] or [module]
+    modules = (root / PACKAGE).glob("[!_]*.py")
+    paths = [path for path in modules if main in path.read_text(encoding="utf-8")]
+    for package in OWN_PACKAGES:
+        paths += root.joinpath(*package.split(".")).glob("[!_]*.py")
+    names = (".".join(path.relative_to(root).with_suffix("").parts) for path in paths)
+    return sorted(name for name in names if not is_exempt(name))
 
 
 def list_import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str]:

@@ -47,38 +47,12 @@ PRESETS: dict[str, Any] = auto.resolve({"presets": read_yaml(ROOT / PRESETS_PATH
 PRESET = "mine"
 SEED, OTHER_SEED = SEEDS = (3, 4)
 POOL = DATA / "pools/old"
-TINY = {
-    "hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_size": 32,
-    "max_length": 256, "vocab_size": 700,
-}  # fmt: skip
-MODEL = {"path": None, "revision": None, "thinking": None, "tiny": TINY}
-OPTIM = {
-    "learning_rate": 1e-2, "warmup_share": 0.0, "schedule": "constant", "weight_decay": 0.0,
-    "max_grad_norm": 1.0,
-}  # fmt: skip
-EVALUATION = {
-    "ks": [1], "num_draws": 8, "num_bootstrap": 200, "confidence": 0.95, "decimals": 5,
-    "max_cut_share": 1.0,
-}  # fmt: skip
-SPLIT = {"num_samples": 3, "temperature": 1.0, "max_new_tokens": 5}
-RL_SIZES = {
-    "num_steps": 3, "prompts_per_step": 4, "temperature": 1.0, "max_new_tokens": 6,
-    "num_checkpoints": 1, "optim": OPTIM,
-}  # fmt: skip
-SECTIONS: dict[str, Any] = {
-    "compute": COMPUTE,
-    "engine": "transformers",
-    "lora": {"rank": 0, "alpha": 16},
-    "evaluation": EVALUATION,
-    "temperatures": {"tried": [0.5], "num_samples": 2},
-    "sampling": dict.fromkeys(("train", "preference", "heldout", "test"), SPLIT)
-    | {"dev": SPLIT | {"num_samples": 1}},
-    "sft": {"num_epochs": 2, "batch_size": 4, "optim": OPTIM},
-    "dpo": {"num_checkpoints": 1, "num_epochs": 2, "batch_size": 3, "optim": OPTIM},
-    "grpo": RL_SIZES | {"group_size": 4},
-    "ppo": RL_SIZES | {"samples_per_prompt": 2, "value_optim": OPTIM},
-}
-"""Sections of params.yaml, small."""
+SECTIONS: dict[str, Any] = read_yaml(Path(__file__).with_name("stage_sections.yaml"))
+"""Sections of params.yaml, small; `model` stands in each by itself."""
+MODEL = SECTIONS.pop("model")
+SECTIONS["compute"] = COMPUTE
+TINY, OPTIM, SPLIT = MODEL["tiny"], SECTIONS["sft"]["optim"], SECTIONS["sampling"]["test"]
+EVALUATION = SECTIONS["evaluation"]
 NUMBERS = {"train": 5, "preference": 4, "dev": 3, "test": 4}
 """Split -> number of its prompts."""
 
@@ -173,16 +147,14 @@ def write_policy(name: str = "sft", seed: int = SEED, number: int | None = None)
 
 
 def make_prompts(split: str, number: int | None = None) -> list[Prompt]:
-    result = []
-    for n in range(NUMBERS[split] if number is None else number):
-        text = f"{n} + {n + 2} = ?\n"
-        result.append(
-            Prompt(
-                id=f"{split}-{n}", task="solve", question=text.strip(), prompt=text,
-                prompt_ids=list(encode(text)), answer=str(2 * n + 2),
-            )
-        )  # fmt: skip
-    return result
+    """`0 + 2 = ?`, `1 + 3 = ?`, ..."""
+    return [
+        Prompt(
+            id=f"{split}-{n}", task="solve", question=f"{n} + {n + 2} = ?", answer=str(2 * n + 2),
+            prompt=f"{n} + {n + 2} = ?\n", prompt_ids=list(encode(f"{n} + {n + 2} = ?\n")),
+        )
+        for n in range(NUMBERS[split] if number is None else number)
+    ]  # fmt: skip
 
 
 def make_completion(prompt: str, index: int, text: str, *, cut: bool = False) -> Completion:
@@ -239,9 +211,7 @@ def make_pairs(prompts: Sequence[Prompt], shift: int = 0) -> list[Preference]:
     """The right completion of each prompt over a wrong one."""
     pairs = []
     for place, prompt in enumerate(prompts):
-        chosen, rejected = list_answers(prompt)[:2] if (place + shift) % 2 else (
-            list_answers(prompt, 2)[:2]
-        )  # fmt: skip
+        chosen, rejected = list_answers(prompt, 0 if (place + shift) % 2 else 2)[:2]
         pairs.append(
             Preference(
                 id=prompt.id, prompt=prompt.prompt, prompt_ids=prompt.prompt_ids, chosen=chosen,
@@ -256,13 +226,12 @@ def make_solutions(prompts: Sequence[Prompt], *, labelled: bool = True) -> list[
     """A right and a wrong solution of each prompt, of two steps."""
     result = []
     for prompt in prompts:
-        for index, answer in enumerate((prompt.answer, "99")):
+        for is_right, answer in ((True, prompt.answer), (False, "99")):
             steps = [f"{prompt.question[:-1]}{answer}\n", f"#### {answer}"]
-            is_right = index == 0
             result.append(
                 StepLabels(
-                    id=prompt.id, index=index, prompt=prompt.prompt, prompt_ids=prompt.prompt_ids,
-                    steps=steps, step_ids=[list(encode(steps[0])), end(steps[1])],
+                    id=prompt.id, index=int(not is_right), prompt=prompt.prompt, steps=steps,
+                    prompt_ids=prompt.prompt_ids, step_ids=[list(encode(steps[0])), end(steps[1])],
                     labels=[float(is_right) if labelled else None] * 2, num_completions=[4, 0],
                     true_labels=[is_right] * 2, correct=is_right, source="math_shepherd",
                 )
@@ -283,8 +252,8 @@ def make_episode(
 
 def write_rule(kind: str = "length_penalty", name: str = "rule", **options: Any) -> None:
     """A reward of one component, without a model."""
-    options = options or ({"per": 4} if kind == "length_penalty" else {})
-    write_reward(name, {"kind": kind, **options}, None)
+    default = {"per": 4} if kind == "length_penalty" else {}
+    write_reward(name, {"kind": kind, **(options or default)}, None)
 
 
 def write_reward(name: str, value: Mapping[str, Any], model: Any, kind: str = "rule") -> None:
@@ -345,6 +314,7 @@ def write_samples(seed: int, name: str = "sft") -> None:
 
 
 def write_raw(name: str, content: Sequence[Any]) -> None:
+    """A file in data/raw: a line for each row, or text as it is."""
     path = DATA / "raw" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = [row if isinstance(row, str) else json.dumps(row) for row in content]
@@ -367,32 +337,30 @@ def make_world() -> Path:
     with chdir(folder):
         for split in NUMBERS:
             lines.write_lines(PROMPTS / f"{split}.jsonl", make_prompts(split))
-        shown = [
-            Demonstration(
-                id=prompt.id, task="solve", prompt=prompt.prompt, prompt_ids=prompt.prompt_ids,
-                completion=text, completion_ids=end(text),
+        shown = []
+        for prompt in make_prompts("train", 8):
+            text = list_answers(prompt)[0]
+            words = {"id": prompt.id, "prompt": prompt.prompt, "prompt_ids": prompt.prompt_ids}
+            shown.append(
+                Demonstration(**words, task="solve", completion=text, completion_ids=end(text))
             )
-            for prompt in make_prompts("train", 8)
-            for text in list_answers(prompt)[:1]
-        ]  # fmt: skip
         lines.write_lines(DATA / "demonstrations/demonstrations.jsonl", shown)
         make_tokenizer().save_pretrained(rows.locate_policy(rows.BASE, 0))
         for seed in SEEDS:
             write_policy("sft", seed)
             write_policy("teacher", seed, number=10 + seed)
-            write_side("train", make_prompts("preference"),
-                       make_completions(make_prompts("preference"), shift=seed), seed)  # fmt: skip
-            write_side("heldout", make_prompts("dev"),
-                       make_completions(make_prompts("dev"), shift=seed), seed)  # fmt: skip
-            pairs, steps = DATA / f"pairs/old/{seed}", DATA / f"steps/old/{seed}"
-            lines.write_lines(pairs / "train.jsonl", make_pairs(make_prompts("train"), seed))
-            lines.write_lines(pairs / "heldout.jsonl", make_pairs(make_prompts("dev"), seed))
-            solutions = make_solutions(make_prompts("train")[seed % 2 :])
-            lines.write_lines(steps / "train.jsonl", solutions)
-            others = [Prompt(**lines.to_dict(row) | {"prompt": f"Now {row.prompt}",
-                             "prompt_ids": list(encode(f"Now {row.prompt}"))})
-                      for row in make_prompts("dev")]  # fmt: skip
-            lines.write_lines(steps / "heldout.jsonl", make_solutions(others))
+            train, dev, preference = map(make_prompts, ("train", "dev", "preference"))
+            write_side("train", preference, make_completions(preference, shift=seed), seed)
+            write_side("heldout", dev, make_completions(dev, shift=seed), seed)
+            others = [replace(row, prompt=(text := f"Now {row.prompt}"),
+                              prompt_ids=list(encode(text))) for row in dev]  # fmt: skip
+            for table, sides in {
+                "pairs": {"train": make_pairs(train, seed), "heldout": make_pairs(dev, seed)},
+                "steps": {"train": make_solutions(train[seed % 2 :]),
+                          "heldout": make_solutions(others)},
+            }.items():  # fmt: skip
+                for side, written in sides.items():
+                    lines.write_lines(DATA / f"{table}/old/{seed}/{side}.jsonl", written)
             episodes = [make_episode(i, reward, f"s{start}", shift=seed)
                         for start in range(2)
                         for i, reward in enumerate((0.0, 1.0, 0.5))]  # fmt: skip

@@ -7,7 +7,7 @@ the values of a row, but neither its name nor its keys, and `dvc repro -s <stage
 it, starts a stage without `plan`: only a command before it can refuse such a name before a shell
 reads it. It costs 0.1 s where the check has passed.
 
-The check imports every entry point (seconds) and is no part of the runtime, so it is a subprocess,
+The check imports every entry point (a second) and is no part of the runtime, so it is a subprocess,
 one for stages that start together. Its success is remembered for as long as no file changes, of
 those in data/raw no name, size or time.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from stages.runtime import fork_server, process, versions
+from stages.runtime import process, versions
 from stages.runtime.outputs import PIPE
 
 CODE = Path("stages")
@@ -41,11 +41,8 @@ def check() -> None:
     with FileLock(PASSED / "lock"):
         if passed.exists():
             return
-        if (owner := process.find_flow_or_dvc()) is not None:
-            result = fork_server.launch(owner)  # what it imports serves the stages that follow
-        else:
-            command = [sys.executable, "-m", "stages.plan", "--check"]
-            result = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "stages.plan", "--check"]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise ValueError(result.stderr.strip())
         if digest_plan_files() == passed.name:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from dvc.repo import Repo
 from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
-from ruamel.yaml import YAML
 
 from flows.plan import StageNode, downstream, read_graph
 from stages import auto, plan_checks, tables
@@ -40,13 +39,10 @@ def configs() -> dict[str, type[Params]]:
     return plan_checks.load_entry_points()
 
 
-def read_bodies() -> dict[str, dict[str, Any]]:
-    """What dvc.yaml says of each stage, templates unresolved."""
-    stages = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
-    return {name: stage.get("do", stage) for name, stage in stages.items()}
-
-
-BODIES = read_bodies()
+BODIES: dict[str, dict[str, Any]] = {
+    name: stage.get("do", stage) for name, stage in read_yaml(ROOT / "dvc.yaml")["stages"].items()
+}
+"""What dvc.yaml says of each stage, templates unresolved."""
 
 
 def entry_point(body: Mapping[str, Any]) -> str:
@@ -125,14 +121,6 @@ def test_plan_comes_before_anything_that_could_look_at_what_it_deletes():
 # --- parameters
 
 
-def list_kinds(body: Mapping[str, Any], configs: Mapping[str, Any]) -> dict[str, str]:
-    """The entry points that a stage runs -> the kind that a row calls each by."""
-    start, template, _ = entry_point(body).partition("${")
-    if not template:
-        return {start: ""} if start in configs else {}
-    return {name: name.removeprefix(start) for name in configs if name.startswith(start)}
-
-
 def list_watched(body: Mapping[str, Any], kind: str) -> set[str]:
     """The top-level keys, and `preset` where an entry of presets.yaml is watched."""
     watched: set[str] = set()
@@ -148,10 +136,12 @@ def list_watched(body: Mapping[str, Any], kind: str) -> set[str]:
 def test_dvc_watches_what_a_stage_reads_and_every_key_is_read(configs):
     seen: set[str] = set()
     for stage, body in BODIES.items():
-        kinds = list_kinds(body, configs)
-        seen |= set(kinds)
-        fields = {name: set(configs[name].model_fields) for name in kinds}
-        for name, kind in kinds.items():
+        start, template, _ = entry_point(body).partition("${")
+        names = {name for name in configs if name == start or (template and name.startswith(start))}
+        seen |= names
+        fields = {name: set(configs[name].model_fields) for name in names}
+        for name in names:
+            kind = name.removeprefix(start)  # as a row calls it
             watched = list_watched(body, kind)
             assert fields[name] <= watched, f"{stage}: {name}"
             # What one kind of a stage does not read, another does.
@@ -163,8 +153,6 @@ def test_dvc_watches_what_a_stage_reads_and_every_key_is_read(configs):
 
 def test_every_preset_is_of_exactly_one_kind(configs):
     presets = auto.resolve({"presets": read_yaml(ROOT / PRESETS_PATH)}, None)[0]["presets"]
-    kinds = {  # kinds of environments share a `Config`
-        name: {config for config in configs.values() if plan_checks.fits(config, preset)}
-        for name, preset in presets.items()
-    }
-    assert {name: fitting for name, fitting in kinds.items() if len(fitting) != 1} == {}
+    for name, preset in presets.items():  # kinds of environments share a `Config`
+        fitting = {config for config in configs.values() if plan_checks.fits(config, preset)}
+        assert len(fitting) == 1, name

@@ -9,8 +9,10 @@ import contextlib
 import gzip
 import io
 import json
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +20,17 @@ import pytest
 import stage_inputs
 import tiny_checkpoints
 import torch
+from peft import LoraConfig, get_peft_model
 from ruamel.yaml import YAML
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from stage_inputs import ROOT
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from stages import label_people, plan, prepare_data, rows, source_checks
 from stages.models import policy
 from stages.models.model_tokenizer import train_tokenizer
 from stages.records import lines as records
 
-ROOT = Path(__file__).parents[2]
 HEAD = "The plan is not valid; correct this:\n"
 JARGON = ("Traceback", "Input should", "pydantic", "validation error", "Errno", "NoneType")
 PARAMS, PRESETS, RAW = "params.yaml", "stages/presets.yaml", "data/raw/mine.jsonl"
@@ -44,18 +46,14 @@ def load(path: Path) -> Any:
 
 
 def save(path: str, content: Any) -> None:
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with Path(path).open("w", encoding="utf-8") as file:
-        YAML(typ="safe").dump(content, file)
+    stage_inputs.write_yaml(Path(path), content)
 
 
 def read_cases(name: str, part: str = "") -> list[Any]:
     content = load(Path(__file__).with_name(name))
     cases = content[part] if part else content
-    named = [
-        f"{number}: {case}"[:80].encode("ascii", "replace") for number, case in enumerate(cases)
-    ]
-    return [pytest.param(case, id=text.decode()) for case, text in zip(cases, named, strict=True)]
+    names = [ascii(f"{number}: {case}")[1:80] for number, case in enumerate(cases)]
+    return [pytest.param(case, id=name) for case, name in zip(cases, names, strict=True)]
 
 
 # --- how a message is compared
@@ -76,23 +74,15 @@ def refusal(meet: Callable[[], object]) -> str:
 
 
 def fits(message: str, expected: str) -> bool:
-    begin, *words = (
-        [part.strip() for part in expected.split("..")] if ".. " in expected else [expected]
-    )
-    place = 0
-    for word in words:
-        place = message.find(word, place)
-        if place < 0:
-            return False
-    return message.startswith(begin)
+    begin, *words = [part.strip() for part in expected.split(".. ")]
+    pattern = ".*".join(map(re.escape, [begin, *words]))
+    return re.match(pattern, message, re.DOTALL) is not None
 
 
 def list_files() -> dict[Path, bytes]:
     """Every file of data/ but those about runs, of which a stage that stops leaves a record."""
-    files = (
-        path for path in Path("data").rglob("*") if path.is_file() and "runs" not in path.parts
-    )
-    return {path: path.read_bytes() for path in files}
+    files = (path for path in Path("data").rglob("*") if path.is_file())
+    return {path: path.read_bytes() for path in files if "runs" not in path.parts}
 
 
 def check(case: dict[str, Any], meet: Callable[[], object], *, is_plan: bool = False) -> None:
@@ -106,11 +96,11 @@ def check(case: dict[str, Any], meet: Callable[[], object], *, is_plan: bool = F
         return
     says = [case["says"]] if isinstance(case["says"], str) else case["says"]
     messages = [line.strip() for line in message.splitlines()] if is_plan else [message]
-    assert [line for line in messages if not line.isprintable()] == [] or not is_plan
+    assert all(line.isprintable() for line in messages) or not is_plan
     assert len(messages) == len(says) or case.get("long"), message
     assert [text for text in says if not any(fits(line, text) for line in messages)] == [], message
     assert [word for word in JARGON if word in message] == []
-    assert [line for line in messages if len(line) >= 1000] == []
+    assert max(map(len, messages)) < 1000
     assert list_files() == before
 
 
@@ -134,16 +124,6 @@ def repository(tmp_path, monkeypatch):
         Path(f"stages/{name}").symlink_to(ROOT / "stages" / name)
 
 
-def put(content: Any, path: str, value: Any) -> None:
-    *parents, key = path.split(".")
-    for name in parents:
-        content = content[name]
-    if value is ...:
-        del content[key]
-    else:
-        content[key] = value
-
-
 NEW = {"train": "grpo", "preset": "dapo", "from": "sft", "on": "rewards/rule"}
 PLAY = {
     "environments.sums": {"by": "own", "preset": "game", "from": "base", "on": "own/calculator"},
@@ -153,15 +133,26 @@ PLAY = {
 
 def edit(params: Any, presets: Any, case: dict[str, Any]) -> None:
     """The edits of a case but for files."""
-    added = dict(PLAY) if case.get("play") else {}
-    added |= case.get("rows", {})
-    for path, words in [*added.items(), *([(case["row"], case["words"])] if "row" in case else [])]:
+
+    def put(content: Any, path: str, value: Any) -> None:
+        *parents, key = path.split(".")
+        for name in parents:
+            content = content[name]
+        content[key] = value
+
+    play = PLAY if case.get("play") else {}
+    changed = [*play.items(), *case.get("rows", {}).items()]
+    changed += [(case["row"], case["words"])] if "row" in case else []
+    for path, words in changed:
         table, _, name = path.partition(".")
-        earlier = PLAY.get(path, {}) if case.get("play") else {}
-        start = params[table].get(name) or earlier or (NEW if table == "policies" else {})
+        start = params[table].get(name) or (NEW if table == "policies" else {})
         params[table][name] = start | words
     if "drop" in case:
-        put(params, case["drop"], ...)
+        *parents, key = case["drop"].split(".")
+        section = params
+        for name in parents:
+            section = section[name]
+        del section[key]
     for path, value in case.get("set", {}).items():
         put(params, path, value)
     for name, like in case.get("copy", {}).items():
@@ -177,39 +168,28 @@ def edit(params: Any, presets: Any, case: dict[str, Any]) -> None:
         words = {"by": "people", "preset": "people", "from": "base", "on": "raw/mine.jsonl"}
         params["pairs"]["mine"] = words | case["people"]
     if "source" in case:
-        source = {"path": RAW} | case["source"]
-        params["data"] |= {"source": source, "mixture": None}
-
-
-def copy_of(content: Any) -> Any:
-    return json.loads(json.dumps(content))
+        params["data"] |= {"source": {"path": RAW} | case["source"], "mixture": None}
 
 
 @pytest.mark.parametrize("case", read_cases("plan.yaml"))
 def test_the_plan_refuses_an_edit_by_its_place(case, contents, repository, monkeypatch):
     for name in case.get("names", [None]):
-        params, presets, graph = (copy_of(contents[path]) for path in (PARAMS, PRESETS, "dvc.yaml"))
+        params, presets, graph = (
+            deepcopy(contents[path]) for path in (PARAMS, PRESETS, "dvc.yaml")
+        )
         edit(params, presets, case)
         if name is not None:
             params["policies"][name] = dict(NEW)
         save(PARAMS, params)
-        if "presets" in case:
-            save(PRESETS, presets)
-        if "vars" in case:
-            save("dvc.yaml", graph | {"vars": case["vars"]})
+        save(PRESETS, presets)
+        save("dvc.yaml", graph | {"vars": case.get("vars", [])})
         for path, text in case.get("files", {}).items():
             Path(path).write_text(text, encoding="utf-8")
-        like = case.get("like", {})
-        good = [
-            {
-                key: str(value).format(n=n) if isinstance(value, str) else value
-                for key, value in like.items()
-            }
-            for n in range(case.get("good", 0))
+        texts = [
+            json.dumps(case.get("like")).replace("{n}", str(n)) for n in range(case.get("good", 0))
         ]
-        if raw := [*good, *case.get("raw", [])]:
-            Path(RAW).parent.mkdir(parents=True, exist_ok=True)
-            Path(RAW).write_text("".join(json.dumps(row) + "\n" for row in raw))
+        if texts := [*texts, *map(json.dumps, case.get("raw", []))]:
+            stage_inputs.write_raw("mine.jsonl", texts)
         if case.get("large"):  # then the first rows are looked at
             monkeypatch.setattr(source_checks, "MAX_WHOLE_BYTES", 1000)
         check(case, lambda: plan.main("--check"), is_plan=True)
@@ -264,12 +244,8 @@ GOOD = {
          "solution": f"{n} + 3 = {n + 3}\n#### {n + 3}"}
         for n in range(40)
     ],
-    "pairs": [
-        {"prompt": f"{n}?", "chosen": f" {n}", "rejected": " no", "p": 0.9} for n in range(20)
-    ],
+    "pairs": [row | {"p": 0.9} for row in stage_inputs.list_raw_pairs(20)],
 }  # fmt: skip
-TINY = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_size": 32,
-        "max_length": 2048, "vocab_size": 800}  # fmt: skip
 PEOPLE = {
     "ignore": [], "licence": "MIT", "heldout_share": 0.25, "max_tokens": 40,
     "columns": {"prompt": "prompt", "chosen": "chosen", "rejected": "rejected", "probability": "p"},
@@ -279,31 +255,17 @@ PEOPLE = {
 
 def write_rows(good: list[dict[str, Any]], case: dict[str, Any]) -> None:
     """Good rows, changed as a case says, and then the file."""
-    changed = [
-        {
-            key: value
-            for key, value in (row | case.get("all", {})).items()
-            if key not in case.get("without", ())
-        }
-        for row in good[: case.get("rows", len(good))]
-    ]
-    lines = [json.dumps(row) for row in changed]
-    times = case.get("times", 1)
+    changed = [row | case.get("all", {}) for row in good[: case.get("rows", len(good))]]
+    for row in changed:
+        for key in case.get("without", ()):
+            del row[key]
+    lines, times = [json.dumps(row) for row in changed], case.get("times", 1)
     if isinstance(odd := case.get("odd"), dict):
-        lines.insert(
-            20,
-            json.dumps(
-                {key: value * (times if key == "question" else 1) for key, value in odd.items()}
-            ),
-        )
+        lines.insert(20, json.dumps(odd | {"question": odd["question"] * times}))
     elif odd is not None:
         lines.insert(20, odd * times)
-    Path(RAW).parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(changed) if case.get("array") else "".join(f"{line}\n" for line in lines)
-    Path(RAW).write_text(text, encoding="utf-8")
-    spoil(
-        Path(RAW), {key: value for key, value in case.items() if key != "times" or "text" in case}
-    )
+    stage_inputs.write_raw("mine.jsonl", [json.dumps(changed)] if case.get("array") else lines)
+    spoil(Path(RAW), case if "text" in case else case | {"times": 1})
 
 
 def configure_preparation(**model: Any) -> None:
@@ -314,7 +276,7 @@ def configure_preparation(**model: Any) -> None:
         "mixture": None, "shares": {"preference": 0.2, "dev": 0.2, "test": 0.2},
         "max_prompt_tokens": 100, "max_completion_tokens": 100, "max_bad_share": 0.01,
     }  # fmt: skip
-    base = {"path": None, "revision": None, "thinking": None, "tiny": TINY} | model
+    base = stage_inputs.MODEL | {"tiny": stage_inputs.TINY | {"max_length": 2048}} | model
     save(PARAMS, {"data_seed": 0, "model": base, "data": section})
 
 
@@ -348,59 +310,45 @@ UP = "model.layers.1.mlp.up_proj.weight"
 
 def save_model(folder: Path, shard: int | str = "1GB") -> None:
     """A small Llama with its tokenizer."""
-    words = Tokenizer(models.BPE())
-    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    words.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=["</s>"], show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
-    words.train_from_iterator(["What is 2 plus 3? 2 + 3 = 5"], trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="</s>", pad_token="</s>")
+    tokenizer = stage_inputs.make_tokenizer()
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
         num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=2048,
-        eos_token_id=0, pad_token_id=0, bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder, max_shard_size=shard)
 
 
-def change_tensors(change: str) -> None:
-    weights = load_file(MODEL / "model.safetensors")
-    if change == "absent":
-        del weights[UP]
-    elif change == "shape":
-        weights[UP] = torch.zeros(5, 5)
-    elif change == "renamed":
-        weights = {f"my.{name}": value for name, value in weights.items()}
-    else:
-        weights[UP][0, 0] = float("nan")
-    save_file(weights, MODEL / "model.safetensors", metadata={"format": "pt"})
-
-
-def convert_weights(case: dict[str, Any], weights: Path) -> None:
-    """Weights in another form."""
+def change_weights(case: dict[str, Any], path: Path) -> None:
+    """Weights in another form, or other ones."""
+    weights = load_file(path)
     if case.get("adapters"):
-        from peft import LoraConfig, get_peft_model
-
         adapted = get_peft_model(LlamaForCausalLM.from_pretrained(MODEL), LoraConfig(r=2))
-        weights.unlink()
+        path.unlink()
         (MODEL / "config.json").unlink()
         adapted.save_pretrained(MODEL)
-    if case.get("pickle"):
-        torch.save(load_file(weights), MODEL / "pytorch_model.bin")
-        weights.unlink()
+    elif case.get("pickle"):
+        torch.save(weights, MODEL / "pytorch_model.bin")
+        path.unlink()
+    elif (change := case.get("tensors")) is not None:
+        if change == "renamed":
+            weights = {f"my.{name}": value for name, value in weights.items()}
+        else:
+            others = {"shape": torch.zeros(5, 5), "nan": weights.pop(UP) * float("nan")}
+            weights |= {UP: others[change]} if change in others else {}
+        save_file(weights, path, metadata={"format": "pt"})
 
 
 def spoil_model(case: dict[str, Any]) -> None:
     """Make the folder of a model what the words of a case say."""
+    weights = MODEL / "model.safetensors"
     if case.get("shards"):
         shutil.rmtree(MODEL)
         save_model(MODEL, 3000)
-    weights = MODEL / "model.safetensors"
-    convert_weights(case, weights)
+    else:
+        change_weights(case, weights)
     for path in MODEL.glob(case["remove"]) if "remove" in case else ():
         path.unlink()
     for name, text in case.get("write", {}).items():
@@ -417,8 +365,6 @@ def spoil_model(case: dict[str, Any]) -> None:
     if "rename" in case:
         old, new = case["rename"]
         (MODEL / old).rename(MODEL / new)
-    if "tensors" in case:
-        change_tensors(case["tensors"])
 
 
 @pytest.fixture(scope="module")
@@ -429,13 +375,12 @@ def whole_model(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def model_folder(whole_model, tmp_path, monkeypatch) -> Iterator[None]:
-    """`prepare_data`'s files with a model of one's own."""
+def model_folder(whole_model, tmp_path, monkeypatch) -> None:
+    """`prepare_data`'s files with a model that a user names."""
     monkeypatch.chdir(tmp_path)
     configure_preparation(path="model")
     write_rows(GOOD["problems"], {})
     shutil.copytree(whole_model, MODEL)
-    return
 
 
 @pytest.mark.parametrize("case", read_cases("data.yaml", "models"))
@@ -447,7 +392,5 @@ def test_a_model_is_refused_by_its_file(case, model_folder):
 @pytest.mark.parametrize("case", read_cases("data.yaml", "weights"))
 def test_weights_are_refused_by_the_first_stage_that_trains(case, model_folder):
     spoil_model(case)
-    check(
-        case,
-        lambda: policy.load_policy(MODEL, tiny_checkpoints.compute(), tiny_checkpoints.CPU),
-    )
+    settings = tiny_checkpoints.compute(), tiny_checkpoints.CPU
+    check(case, lambda: policy.load_policy(MODEL, *settings))

@@ -3,8 +3,7 @@
     python -m tests.mutants                      every fault of every list
     python -m tests.mutants algorithms loops     the lists algorithms.yaml and loops.yaml
     python -m tests.mutants loops --only l02,l07
-    python -m tests.mutants loops --commit 2791124a --tests tests/stages/loops tests/golden
-                                                 today's faults, the tests of that commit
+    python -m tests.mutants loops --tests tests/golden
 
 A list names the tests that are run on each of its faults, and the faults: an id, the kind, a file,
 a text that occurs in it once, and what takes its place. Each fault is planted in a copy of the
@@ -62,17 +61,15 @@ def plant(fault: Fault, folder: Path) -> str:
     """Put the fault in place; what the file was before."""
     path = folder / fault.file
     text = path.read_text(encoding="utf-8")
-    if text.count(fault.old) != 1:
-        problem = (
-            f"{fault.id}: expected its `old` once in {fault.file}, found {text.count(fault.old)}"
-        )
-        raise ValueError(f"{problem}; edit the list")
+    if (count := text.count(fault.old)) != 1:
+        place = f"{fault.id}: expected its `old` once in {fault.file}"
+        raise ValueError(f"{place}, found it {count} times: edit the list")
     path.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
     return text
 
 
-def copy_tree(folder: Path, commit: str | None) -> None:
-    """The files of the working tree that git knows or would add; tests as of a commit, if named."""
+def copy_tree(folder: Path) -> None:
+    """The files of the working tree that git knows or would add."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout.split(b"\0")
     for name in filter(None, names):
@@ -80,26 +77,16 @@ def copy_tree(folder: Path, commit: str | None) -> None:
         if source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
-    if commit:
-        shutil.rmtree(folder / "tests")
-        archive = subprocess.Popen(
-            ["git", "archive", commit, "tests"], cwd=ROOT, stdout=subprocess.PIPE
-        )
-        subprocess.run(["tar", "-x"], cwd=folder, stdin=archive.stdout, check=True)
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
-    if (ROOT.parent / "shared").is_dir() and not (folder.parent / "shared").exists():
+    if (ROOT.parent / "shared").is_dir():
         (folder.parent / "shared").symlink_to(ROOT.parent / "shared")
 
 
 def order(fault: Fault, tests: list[str], folder: Path) -> list[str]:
     """The test file of the fault's name first: most faults end there."""
     name = f"test_{Path(fault.file).stem}.py"
-    mirrors = [
-        path.relative_to(folder).as_posix()
-        for test in tests
-        for path in sorted((folder / test).rglob(name))
-        if (folder / test).is_dir()
-    ]
+    mirrors = [path.relative_to(folder).as_posix() for test in tests
+               for path in sorted((folder / test).rglob(name))]  # fmt: skip
     return [*mirrors, *(test for test in tests if test not in mirrors)]
 
 
@@ -143,14 +130,10 @@ def run_tests(folder: Path, tests: list[str], log: Path) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.mutants",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("tests.mutants", description=__doc__, formatter_class=raw)
     parser.add_argument("lists", nargs="*")
     parser.add_argument("--only", default="", help="ids, with commas")
-    parser.add_argument("--commit", help="take tests/ from this commit")
     parser.add_argument("--tests", nargs="+", help="in place of the lists' own")
     arguments = parser.parse_args()
     os.environ |= PINNED
@@ -165,26 +148,25 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "posttrain"
         folder.mkdir()
-        copy_tree(folder, arguments.commit)
-        for name, (tests, faults) in read_lists(arguments.lists).items():
-            for fault in faults:
-                if only and fault.id not in only:
-                    continue
-                started = time.monotonic()
-                chosen = arguments.tests or fault.tests or tests
-                before = plant(fault, folder)
-                try:
-                    result = run_tests(folder, order(fault, chosen, folder), Path(parent) / "log")
-                finally:
-                    (folder / fault.file).write_text(before, encoding="utf-8")
-                number += 1
-                survivors += [fault.id] if result == "passed" else []
-                seconds = time.monotonic() - started
-                verdict = "SURVIVED" if result == "passed" else f"caught by {result}"
-                print(f"{name} {fault.id} ({fault.kind}): {verdict} [{seconds:.0f} s]", flush=True)
-    print(
-        f"{number - len(survivors)} of {number} caught; survived: {', '.join(survivors) or 'none'}"
-    )
+        copy_tree(folder)
+        lists = read_lists(arguments.lists).items()
+        chosen = [(name, tests, fault) for name, (tests, faults) in lists for fault in faults
+                  if not only or fault.id in only]  # fmt: skip
+        for name, tests, fault in chosen:
+            started = time.monotonic()
+            files = order(fault, arguments.tests or fault.tests or tests, folder)
+            before = plant(fault, folder)
+            try:
+                result = run_tests(folder, files, Path(parent) / "log")
+            finally:
+                (folder / fault.file).write_text(before, encoding="utf-8")
+            number += 1
+            survivors += [fault.id] if result == "passed" else []
+            verdict = "SURVIVED" if result == "passed" else f"caught by {result}"
+            seconds = time.monotonic() - started
+            print(f"{name} {fault.id} ({fault.kind}): {verdict} [{seconds:.0f} s]", flush=True)
+    survived = ", ".join(survivors) or "none"
+    print(f"{number - len(survivors)} of {number} caught; survived: {survived}")
     return 1 if survivors else 0
 
 

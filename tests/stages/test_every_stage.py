@@ -1,4 +1,4 @@
-"""What holds of every kind of stage that works on a row: a new kind is a row of `KINDS`.
+"""What holds of every kind of stage that works on a row: a new kind is a row of kinds.yaml.
 
 Each is run on the same small inputs (`stage_inputs`). The digests of what it wrote then are in
 every_stage.yaml: `GOLDEN_WRITE=1 python -m pytest -n 0 tests/stages/test_every_stage.py` writes
@@ -10,16 +10,14 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import chdir, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import stage_inputs
-from ruamel.yaml import YAML
-from stage_inputs import OTHER_SEED, PRESETS, ROOT, SEED, SEEDS
+from stage_inputs import OTHER_SEED, PRESETS, ROOT, SEED, SEEDS, read_files
 
 from stages import rows
 from stages.config import read_yaml
@@ -27,124 +25,43 @@ from stages.runtime import checkpoints, identity, journal
 from stages.runtime.progress import Progress
 
 GOLDEN = Path(__file__).with_name("every_stage.yaml")
-QUALITY = {"num_bins": 4, "length_tolerance": 2, "length_edges": [0]}
-STARTS = {"train": 2, "dev": 1, "test": 1}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A row on which a kind of stage is run."""
-
-    on: str = ""
-    preset: Mapping[str, Any] = field(default_factory=dict)
-    start: str = "sft"
-    """Word `from`."""
-    words: Sequence[str] = ()
-    """In place of those that follow from `on` and `start`."""
-    of_seeds: bool = True
-    """Whether it writes something else for another seed."""
-
-
-PEOPLE = {"licence": "MIT", "max_tokens": 60, "max_bad_share": 0.0, "max_long_share": 0.0}
-COMPOSITION = {
-    "components": {"part": {"value": {"kind": "answer"}, "weight": 1.0, "cap": None,
-                            "normalise": "none"}},
-    "combine": "sum",
-}  # fmt: skip
-KINDS = {
-    "train_sft": Kind(on="demonstrations", preset=PRESETS["sft"]),
-    "train_dpo": Kind(on="pairs/old", preset=PRESETS["dpo"]),
-    "train_ppo": Kind(
-        on="rewards/scorer", preset=PRESETS["ppo_instructgpt"] | {"num_minibatches": 2}
-    ),
-    "train_grpo": Kind(on="rewards/rule", preset=PRESETS["grpo_deepseekmath"]),
-    "pool": Kind(words=("new", "--from", "sft", "--split", "preference")),
-    "label_verifier": Kind(on="pools/old", preset={"max_pairs_per_problem": 3}),
-    "label_selection": Kind(on="pools/old", preset={"max_per_problem": 1}),
-    "label_judge": Kind(
-        on="pools/old",
-        preset={
-            "judge": {"kind": "policy", "max_prompt_tokens": 240},
-            "style": "short", "constitution": "none", "reasoning": None,
-            "max_pairs_per_problem": 2, "injection_pairs": 1,
-            "rule": {"labels": "soft", "min_option_mass": 0.0, "min_confidence": 0.0,
-                     "inconsistent": "keep", "clamp": None},
-        },
-    ),
-    "label_revision": Kind(
-        on="pools/old",
-        preset={
-            "constitution": "correct", "style": "short", "num_rounds": 1, "max_per_problem": 2,
-            "temperature": 1.0, "max_prompt_tokens": 200, "max_new_tokens": 40,
-        },
-    ),
-    "label_people": Kind(
-        on="raw/pairs.jsonl", start="base", of_seeds=False,
-        preset=PEOPLE | {"heldout_share": 0.25},
-    ),
-    "label_episodes": Kind(on="episodes/games", preset={"max_pairs_per_start": 1}),
-    "label_teacher": Kind(on="pools/old", preset={"max_samples_per_problem": 2}),
-    "steps_people": Kind(
-        on="raw/steps.jsonl", start="base", of_seeds=False,
-        preset=PEOPLE | {"format": {"kind": "processbench"}, "separator": "\n",
-                         "prompt_template": "Solve: {question}\n", "heldout_share": 1.0},
-    ),
-    "steps_completions": Kind(
-        on="pools/old",
-        preset={
-            "num_problems": 2, "num_heldout_problems": 1, "max_solutions_per_problem": 2,
-            "num_completions": 2, "temperature": 1.0, "separator": "\n", "label": "soft",
-            "audit": {"thresholds": [0.5], "num_bootstrap": 100, "confidence": 0.95},
-        },
-    ),
-    "reward_rule": Kind(on="prompts", start="base", preset=COMPOSITION, of_seeds=False),
-    "reward_preference": Kind(
-        on="pairs/old",
-        preset=PRESETS["bradley_terry"] | {"num_epochs": 2, "batch_size": 4, "members": 2,
-                                           "quality": QUALITY},
-    ),
-    "reward_outcome": Kind(
-        on="pools/old",
-        preset=PRESETS["outcome"] | {"num_epochs": 2, "batch_size": 3, "quality": QUALITY},
-    ),
-    "reward_process": Kind(
-        on="steps/old", preset=PRESETS["process"] | {"num_epochs": 2, "batch_size": 4}
-    ),
-    "environment_own": Kind(on="own/calculator", start="base", preset={"starts": STARTS},
-                            of_seeds=False),
-    "play_policy": Kind(
-        words=("new", "--by", "policy", "--from", "sft", "--on", "environments/short",
-               "--split", "test"),
-    ),
-    "play_script": Kind(
-        words=("new", "--by", "script", "--from", "base", "--on", "environments/sums",
-               "--split", "train"),
-    ),
-    "sample": Kind(words=("teacher",)),
-    "evaluate": Kind(words=("sft",)),
-}  # fmt: skip
+KINDS = read_yaml(Path(__file__).with_name("kinds.yaml"))
 ADAPTERS = {name for name, module in rows.ENTRY_POINTS.items() if module == "environment"} - {
     "environment_own"
 }
 """Environments of packages, by the same module: tests/stages/environments has a row for each."""
-DVC = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
+DVC = read_yaml(ROOT / "dvc.yaml")["stages"]
 
 
 def list_words(name: str) -> list[str]:
     """The command line of a kind's row."""
     kind = KINDS[name]
-    if kind.words:
-        return list(kind.words)
-    return stage_inputs.make_words(name, kind.on, kind.start)
+    if "words" in kind:
+        return kind["words"].split()
+    return stage_inputs.make_words(name, kind["on"], kind.get("from", "sft"))
+
+
+def varies(name: str) -> bool:
+    """Whether another seed writes something else."""
+    return KINDS[name].get("of_seeds", True)
 
 
 def run(name: str, seeds: Sequence[int] = (SEED,)) -> dict[str, bytes]:
-    """Run a kind of stage in the working folder; what lies in data/ afterwards."""
+    """What lies in data/ after a run in the working folder."""
     data = read_yaml(ROOT / "params.yaml")["data"]
     lengths = {"mixture": None, "max_prompt_tokens": 9, "max_completion_tokens": 9}
-    words, preset = list_words(name), KINDS[name].preset
-    stage_inputs.run_stage(name, words, preset, seeds, data=data | lengths)
-    return stage_inputs.read_files(Path("data"))
+    preset = PRESETS.get(KINDS[name].get("like"), {}) | KINDS[name].get("preset", {})
+    stage_inputs.run_stage(name, list_words(name), preset, seeds, data=data | lengths)
+    return read_files(Path("data"))
+
+
+def enter_world(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """What the folder has in data/ before a run there; every run has one input key: it goes on."""
+    stage_inputs.copy_world(folder)
+    patch.chdir(folder)
+    patch.setattr(identity, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex="7" * 32)))
+    stage_inputs.write_environment("short", max_turn_tokens=12)
+    return read_files(Path("data"))
 
 
 @functools.cache
@@ -153,21 +70,13 @@ def run_once(name: str, folder: Path) -> tuple[dict[str, bytes], int, int]:
     items, logged = [], []
     advance, log = Progress.advance, journal.Journal.__call__
     folder.mkdir()
-    stage_inputs.copy_world(folder)
-    with chdir(folder), pytest.MonkeyPatch.context() as patch:
-        fix_key(patch)
+    with pytest.MonkeyPatch.context() as patch:
+        before = enter_world(folder, patch)
         patch.setattr(Progress, "advance", lambda *a: (items.append(1), advance(*a)))
         patch.setattr(journal.Journal, "__call__", lambda *a: (logged.append(1), log(*a)))
-        stage_inputs.write_environment("short", max_turn_tokens=12)
-        before = stage_inputs.read_files(Path("data"))
         after = run(name)
     assert {path: after.get(path) for path in before} == before, "it changes what it reads"
     return list_written(before, after), len(items), len(logged)
-
-
-def fix_key(patch: pytest.MonkeyPatch) -> None:
-    """Let every run outside of DVC have one input key, so that a second one goes on."""
-    patch.setattr(identity, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex="7" * 32)))
 
 
 def list_written(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -195,11 +104,7 @@ def whole(name: str, folders: Path) -> dict[str, bytes]:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """The inputs, in the working folder."""
-    stage_inputs.copy_world(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    fix_key(monkeypatch)
-    stage_inputs.write_environment("short", max_turn_tokens=12)
-    return stage_inputs.read_files(Path("data"))
+    return enter_world(tmp_path, monkeypatch)
 
 
 def test_every_entry_point_is_a_row_here():
@@ -218,7 +123,7 @@ def test_a_stage_writes_the_outputs_that_dvc_yaml_declares(name: str, whole: dic
     places = {path: [out for out in outs if path.startswith(f"{out}/")] for path in whole}
     assert [path for path, inside in places.items() if len(inside) != 1] == []
     assert {out for inside in places.values() for out in inside} == set(outs)
-    if KINDS[name].of_seeds:
+    if varies(name):
         assert {path.split("/")[-1] for path in whole} >= {"metrics.json", "key.json"}
 
 
@@ -232,7 +137,7 @@ def test_another_seed_changes_no_bit_of_a_seed_and_writes_other_ones(
         path: re.sub(rf"\b{OTHER_SEED}\b", str(SEED), path) for path in both.keys() - whole.keys()
     }
     assert set(others.values()) <= whole.keys()
-    assert bool(others) == KINDS[name].of_seeds
+    assert bool(others) == varies(name)
     if others:
         assert any(both[path] != whole[of_seed] for path, of_seed in others.items()
                    if "journal" not in path)  # fmt: skip
@@ -257,7 +162,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
         patch.setattr(Progress, "advance", interrupt)
         run(name)
-    assert list_written(world, stage_inputs.read_files(Path("data"))) == {}
+    assert list_written(world, read_files(Path("data"))) == {}
     monkeypatch.setattr(journal.Journal, "__call__", lambda *a: (logged.append(1), log(*a)))
     assert list_written(world, run(name)) == whole
     if "train" in name or name.startswith("reward_"):
@@ -270,7 +175,7 @@ def test_outputs_have_the_digests_of_before(name: str, whole: dict[str, bytes]):
         for path, content in sorted(whole.items())
         if path.endswith((".jsonl", ".safetensors", "/metrics.json", "/reward.json", "/pool.json"))
     }
-    golden = YAML(typ="safe").load(GOLDEN) if GOLDEN.exists() else {}
+    golden = read_yaml(GOLDEN) if GOLDEN.exists() else {}
     if os.environ.get("GOLDEN_WRITE"):
         stage_inputs.write_yaml(GOLDEN, golden | {name: digests})
         return
@@ -288,4 +193,4 @@ def test_a_row_of_another_source_than_its_kind_reads_is_refused(
     monkeypatch.setattr(f"{__name__}.list_words", lambda name: words)
     with pytest.raises((ValueError, FileNotFoundError), match="nowhere"):
         run(name)
-    assert list_written(world, stage_inputs.read_files(Path("data"))) == {}
+    assert list_written(world, read_files(Path("data"))) == {}
