@@ -186,27 +186,6 @@ class Coefs(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopState:
-    """State of a run beside weights and moments: the `numbers` of a `State`."""
-
-    coefs: Coefs
-    """Of the next step."""
-    num_truncated_steps: int = 0
-    """Last steps in a row in which every completion was truncated (`count_truncated_steps`)."""
-    spent: int = 0
-    """Tokens of the `TrainingBudget`."""
-    over: bool = False
-    """Whether a budget has ended the training."""
-    waiting: Sequence[dict[str, Any]] = ()
-    """`content` of the rollout batches that were drawn and not yet learned from, in order."""
-
-    @classmethod
-    def decode(cls, numbers: Mapping[str, Any], first_coefs: Coefs) -> "LoopState":
-        """State of a checkpoint's `numbers`; without any, that before the first step."""
-        return cls(**{**numbers, "coefs": Coefs(*numbers.get("coefs", first_coefs))})
-
-
-@dataclass(frozen=True, kw_only=True)
 class TokenGrids:
     """Tensors over the tokens of a rollout batch or micro-batch; 0 outside of completions."""
 
@@ -217,6 +196,9 @@ class TokenGrids:
     """Tokens of right completions."""
     ref_logprobs: Grid | None = None
     """None without a reference."""
+    old_logprobs: Grid | None = None
+    """By the micro-batches of the update, so that the first importance ratio is exactly 1. None
+    with a single update: they are the detached log-probs of its forward pass."""
     values: Grid | None = None
     """Predictions of the value model before its update; None without one."""
     returns: Grid | None = None
@@ -313,8 +295,9 @@ def train(
 
     Rollout batches are drawn ahead: step 0 first draws the batches 0 to `staleness`, a later step n
     the batch n + `staleness`; only then does it learn from batch n. So the weights that sample a
-    batch are those that `Method.staleness` defines. A checkpoint also holds the batches drawn and
-    not yet learned from, in order. `sampler_process`: the process that samples (`overlap`).
+    batch are those that `Method.staleness` defines. The `numbers` of a `State` also hold the
+    `content` of the batches drawn and not yet learned from, in order, and whether a budget has
+    ended the training. `sampler_process`: the process that samples (`overlap`).
     """
     config, method = settings.config, settings.method
     check_models(models, method)
@@ -322,12 +305,13 @@ def train(
     state = state or State()
     optimizers = make_optimizers(models, config, state)
     kl_coef = 0.0 if method.kl == "none" else method.kl_coef
-    saved = LoopState.decode(state.numbers, Coefs(kl_coef, method.old_kl_coef))
-    coefs, num_truncated_steps, is_over = saved.coefs, saved.num_truncated_steps, saved.over
+    numbers = state.numbers
+    coefs = Coefs(*numbers.get("coefs", (kl_coef, method.old_kl_coef)))
+    num_truncated_steps, is_over = numbers.get("num_truncated_steps", 0), numbers.get("over", False)
     budget = TrainingBudget(
-        num_steps=config.num_steps, num_tokens=method.token_budget, spent=saved.spent
+        num_steps=config.num_steps, num_tokens=method.token_budget, spent=numbers.get("spent", 0)
     )
-    stored = deque(saved.waiting)
+    stored = deque(numbers.get("waiting", ()))
     waiting: deque[Callable[[], Experience]] = deque()
     undrawn = enumerate(islice(schedule, state.step, None), state.step)
 
@@ -358,11 +342,11 @@ def train(
                 coefs = next_coefs(coefs, method, metrics, len(experience.verdicts))
             kl_exceeded = method.kl_budget is not None and metrics["kl/sequence"] > method.kl_budget
             is_over = kl_exceeded or budget.is_spent()
-            numbers = LoopState(
-                coefs=coefs, num_truncated_steps=num_truncated_steps, spent=budget.spent,
-                over=is_over, waiting=[wait().content for wait in waiting],
-            )  # fmt: skip
-            state.step, state.numbers = index + 1, vars(numbers)
+            state.step, state.numbers = index + 1, {
+                "coefs": coefs,  # of the next step
+                "num_truncated_steps": num_truncated_steps, "spent": budget.spent, "over": is_over,
+                "waiting": [wait().content for wait in waiting],
+            }  # fmt: skip
             rows = rollouts.make_rows(
                 experience.rollouts, index, experience.rewards.rewards(), experience.verdicts
             )
@@ -425,8 +409,11 @@ class Trainer:
 
     def add_frozen_logprobs(self, experience: Experience) -> None:
         """Add log-probs under reference and teacher; the reference reads no failed episodes."""
-        models, batch = self.models, experience.rollouts
-        shown = show_prompts(batch, self.task.teacher_prompts)
+        models, batch, teacher_prompts = self.models, experience.rollouts, self.task.teacher_prompts
+        shown = batch
+        if teacher_prompts is not None:
+            prompts = [replace(row, prompt_ids=[*teacher_prompts[row.id]]) for row in batch.prompts]
+            shown = replace(batch, prompts=prompts)
         every = torch.ones_like(batch.failed())
         for name, model, read, counted in (
             ("reference", models.reference, batch, ~batch.failed()),
@@ -467,8 +454,23 @@ class Trainer:
                 self.models.value, join_batches(minibatches), method, rewards, penalties, mask
             )
         else:
-            advantages, advantage_metrics = compute_advantages(
-                experience, method, in_baseline, penalties, logprobs
+            advantage_metrics: Metrics = {
+                "sampling/rounds": experience.num_rounds,
+                "sampling/used": used.float().mean().item(),
+            }
+            if (teacher_logprobs := experience.frozen.get("teacher")) is None:
+                advantages = compute_reward_advantages(
+                    method, rewards, penalties, batch, in_baseline, experience.greedy_rewards
+                )
+            else:
+                advantages = compute_teacher_advantages(
+                    method, rewards, penalties, batch, in_baseline, logprobs, teacher_logprobs
+                )
+                # An unbiased estimate of KL(policy || teacher) per token.
+                k1 = kl.k1(batch.sampler_logprobs(), teacher_logprobs)
+                advantage_metrics["kl/teacher"] = masked_mean(k1, batch.mask()).item()
+            advantage_metrics["advantage/zero_share"] = (
+                (advantages == 0).all(1).float().mean().item()
             )
             if not method.trains_on_zero_advantages():
                 has_gradient = in_loss & (advantages != 0).any(1)
@@ -561,23 +563,19 @@ class Trainer:
         first, trains_policy = index * per_step, is_policy_trained(method, index)
         warmup_updates = method.value_warmup_steps * per_step
         keeps_old = trains_policy and (per_step > 1 or method.surrogate == "kl_penalty")
-        # Computed on the same micro-batches as the update, so that the first importance ratio is
-        # exactly 1. With a single update for each rollout batch they are the detached log-probs of
-        # its forward pass (None here).
-        old_logprobs: list[Sequence[BatchGrid | None]] = [
-            logprobs_no_grad(models.policy, minibatch.batches, config.temperature)
-            if keeps_old
-            else [None] * len(minibatch.batches)
-            for minibatch in minibatches
-        ]
+        if keeps_old:
+            old_logprobs = logprob_grid_no_grad(
+                models.policy, experience.batches(), experience.rollouts.mask(),
+                config.temperature, adapted=True,
+            )  # fmt: skip
+            experience.grids = replace(experience.grids, old_logprobs=old_logprobs)
         batch_updates = method.num_epochs * sum(
             bool(minibatch.batches) for minibatch in minibatches
         )
         # A step without a gradient says nothing about how far an update moves the policy.
         measures_old_kl = trains_policy and method.surrogate == "kl_penalty" and batch_updates > 0
         metrics: Metrics = {"kl/coef": coefs.kl}
-        passes = [*zip(minibatches, old_logprobs, strict=True)] * method.num_epochs
-        for number, (minibatch, old) in enumerate(passes, first):
+        for number, minibatch in enumerate(minibatches * method.num_epochs, first):
             if not minibatch.batches:
                 continue
             means: dict[str, float] = {}
@@ -588,7 +586,7 @@ class Trainer:
                 metrics["optim/value_grad_norm"] = norms["optim/grad_norm"]
             if trains_policy:
                 means |= self.add_policy_gradient(
-                    minibatch, old, experience, coefs, is_first_update=number == first
+                    minibatch, experience.grids, coefs, is_first_update=number == first
                 )
                 if method.lag(index) == 0:
                     rollouts.check_sampler_gap(means["sampling/logprob_gap"])
@@ -601,7 +599,7 @@ class Trainer:
             for name, mean in means.items():
                 metrics[name] = metrics.get(name, 0.0) + mean / batch_updates
         if measures_old_kl:
-            metrics["kl/old_after"] = self.measure_old_kl(experience, old_logprobs)
+            metrics["kl/old_after"] = self.measure_old_kl(experience)
         batches = experience.batches()
         num_frozen = int(keeps_old) + int(measures_old_kl)
         num_trained = method.num_epochs * trains_policy
@@ -617,8 +615,7 @@ class Trainer:
     def add_policy_gradient(
         self,
         minibatch: Minibatch,
-        old_logprobs: Sequence[BatchGrid | None],
-        experience: Experience,
+        of_rollouts: TokenGrids,
         coefs: Coefs,
         *,
         is_first_update: bool,
@@ -626,16 +623,16 @@ class Trainer:
         """Add the gradient of `policy_loss` on a mini-batch; returns the loss and token means."""
         settings, method = self.settings, self.settings.method
         sums: dict[str, float] = {}
-        for batch, kept_logprobs in zip(minibatch.batches, old_logprobs, strict=True):
+        for batch in minibatch.batches:
             new = self.models.policy(
                 batch,
                 temperature=settings.config.temperature,
                 entropy_gradient=method.entropy_coef > 0,
             )
-            old = new.logprobs.detach() if kept_logprobs is None else kept_logprobs
-            if is_first_update and kept_logprobs is not None:
+            grids, mask = of_rollouts.rows_of(batch), batch.mask
+            old = new.logprobs.detach() if grids.old_logprobs is None else grids.old_logprobs
+            if is_first_update:
                 check_first_ratio(new.logprobs, old)
-            grids, mask = experience.grids.rows_of(batch), batch.mask
             loss, is_clipped = policy_loss(new, old, grids, mask, minibatch, settings, coefs)
             loss.backward()
             with torch.no_grad():
@@ -654,9 +651,7 @@ class Trainer:
             for name, value in sums.items()
         }
 
-    def measure_old_kl(
-        self, experience: Experience, old_logprobs: Sequence[Sequence[BatchGrid | None]]
-    ) -> float:
+    def measure_old_kl(self, experience: Experience) -> float:
         """KL(old || policy) per token, after the last update, on the tokens learned from.
 
         Estimated without bias under the old policy, which sampled them: exp(d) - 1 - d with
@@ -664,10 +659,10 @@ class Trainer:
         it after the updates too).
         """
         batches = experience.batches()
-        old = [grid for of_minibatch in old_logprobs for grid in of_minibatch]
         new = logprobs_no_grad(self.models.policy, batches, self.settings.config.temperature)
         total, num_tokens = 0.0, 0
-        for batch, before, after in zip(batches, old, new, strict=True):
+        for batch, after in zip(batches, new, strict=True):
+            before = experience.grids.rows_of(batch).old_logprobs
             assert before is not None, "the old log-probs were not kept"
             total += masked_sum(kl.k3(before, after), batch.mask).item()
             num_tokens += int(batch.mask.sum())
@@ -791,7 +786,16 @@ def sample_and_reward(
         missing -= int(is_chosen.sum()) // size
         if missing == 0:
             break
-    return join_rounds(rounds)
+    greedy_rewards = [each.greedy_rewards for each in rounds if each.greedy_rewards is not None]
+    counts = [each.greedy_counts for each in rounds]
+    return Experience(
+        rollouts=rollouts.join_rollouts([each.rollouts for each in rounds]),
+        rewards=rewarding.join_rewards([each.rewards for each in rounds]),
+        used=torch.cat([each.used for each in rounds]),
+        num_rounds=len(rounds),
+        greedy_rewards=torch.cat(greedy_rewards) if greedy_rewards else None,
+        greedy_counts={name: sum(each[name] for each in counts) for name in counts[0]},
+    )
 
 
 def sample_round(
@@ -803,14 +807,16 @@ def sample_round(
 ) -> Experience:
     """Groups of `size` completions, one of each prompt, and the baseline of `greedy_baseline`."""
     batch = draw(prompts, group_size=size)
-    rewards, used = reward(batch), ~batch.failed()
-    if method.advantage != "greedy_baseline":
-        return Experience(rollouts=batch, rewards=rewards, used=used)
-    greedy_rewards, has_baseline, counts = sample_greedy(draw, reward, batch)
-    return Experience(
-        rollouts=batch, rewards=rewards, used=used & has_baseline, greedy_rewards=greedy_rewards,
-        greedy_counts=counts,
-    )  # fmt: skip
+    sampled = Experience(rollouts=batch, rewards=reward(batch), used=~batch.failed())
+    if method.advantage == "greedy_baseline":
+        greedy, groups = draw(batch.prompts, group_size=None), torch.tensor(batch.groups)
+        rewards = reward(greedy)
+        sampled.greedy_rewards = rewards.rewards()[groups]
+        sampled.greedy_counts = rollouts.count_work(greedy, rewards)
+        sampled.greedy_counts["tokens/generated"] = int(greedy.mask().sum())
+        # Where the greedy episode failed, there is no baseline.
+        sampled.used = sampled.used & ~greedy.failed()[groups]
+    return sampled
 
 
 def has_signal(sampled: Experience, method: Method) -> Flags:
@@ -825,20 +831,6 @@ def has_signal(sampled: Experience, method: Method) -> Flags:
         return ~group_advantages.has_equal_rewards(rewards, groups, counted=counted)
     differs = counted & (rewards != sampled.greedy_rewards)
     return group_advantages.group_counts(groups, counted=differs) > 0
-
-
-def join_rounds(rounds: Sequence[Experience]) -> Experience:
-    """Groups of all rounds, in order."""
-    greedy_rewards = [each.greedy_rewards for each in rounds if each.greedy_rewards is not None]
-    counts = [each.greedy_counts for each in rounds]
-    return Experience(
-        rollouts=rollouts.join_rollouts([each.rollouts for each in rounds]),
-        rewards=rewarding.join_rewards([each.rewards for each in rounds]),
-        used=torch.cat([each.used for each in rounds]),
-        num_rounds=len(rounds),
-        greedy_rewards=torch.cat(greedy_rewards) if greedy_rewards else None,
-        greedy_counts={name: sum(each[name] for each in counts) for name in counts[0]},
-    )
 
 
 def truncation_masks(truncated: Flags, method: Method) -> tuple[Flags, Flags]:
@@ -874,20 +866,6 @@ def subtract_length_penalties(
     return replace(rewards, totals=totals.tolist())
 
 
-def sample_greedy(
-    draw: Callable[..., Rollouts], reward: Callable[[Rollouts], CompletionRewards], batch: Rollouts
-) -> tuple[Float[Tensor, " completion"], Flags, dict[str, int]]:
-    """Reward of the greedy completion of each completion's prompt, its mask, and token counts.
-
-    The mask is False where the greedy episode failed, so that there is no baseline.
-    """
-    greedy = draw(batch.prompts, group_size=None)
-    rewards = reward(greedy)
-    counts = {"tokens/generated": int(greedy.mask().sum()), **rollouts.count_work(greedy, rewards)}
-    groups = torch.tensor(batch.groups)
-    return rewards.rewards()[groups], ~greedy.failed()[groups], counts
-
-
 # --- KL divergence from the reference
 
 
@@ -921,14 +899,6 @@ def measure_kl(
         "kl/k3": masked_mean(kl.k3(logprobs, ref_logprobs), mask).item(),
         "kl/sequence": masked_sum(k1, mask).item() / int(counted.sum()),
     }
-
-
-def show_prompts(batch: Rollouts, prompt_ids: Mapping[str, Sequence[int]] | None) -> Rollouts:
-    """The rollouts with each prompt's tokens replaced by `prompt_ids[prompt.id]`; None: as is."""
-    if prompt_ids is None:
-        return batch
-    shown = [replace(row, prompt_ids=list(prompt_ids[row.id])) for row in batch.prompts]
-    return replace(batch, prompts=shown)
 
 
 def logprob_grid_no_grad(
@@ -974,35 +944,6 @@ def token_rewards(rewards: CompletionRewards, penalties: Grid, mask: Mask) -> Gr
     grid = -penalties if rewards.step_rewards is None else rewards.step_rewards - penalties
     last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)
     return grid.scatter_add(1, last, torch.tensor(rewards.totals)[:, None])
-
-
-def compute_advantages(
-    sampled: Experience, method: Method, counted: Flags, penalties: Grid, logprobs: Grid
-) -> tuple[Grid, Metrics]:
-    """Advantages without a value model: from the teacher's log-probs, or else from rewards.
-
-    `logprobs` are of `measure_logprobs`. Metrics: the rounds of sampling, the share of
-    completions that are learned from, that of advantages of 0, and the KL from the teacher, if
-    there is one.
-    """
-    batch, teacher_logprobs = sampled.rollouts, sampled.frozen.get("teacher")
-    metrics: Metrics = {
-        "sampling/rounds": sampled.num_rounds,
-        "sampling/used": sampled.used.float().mean().item(),
-    }
-    if teacher_logprobs is None:
-        advantages = compute_reward_advantages(
-            method, sampled.rewards, penalties, batch, counted, sampled.greedy_rewards
-        )
-    else:
-        advantages = compute_teacher_advantages(
-            method, sampled.rewards, penalties, batch, counted, logprobs, teacher_logprobs
-        )
-        # An unbiased estimate of KL(policy || teacher) per token.
-        k1 = kl.k1(batch.sampler_logprobs(), teacher_logprobs)
-        metrics["kl/teacher"] = masked_mean(k1, batch.mask()).item()
-    metrics["advantage/zero_share"] = (advantages == 0).all(1).float().mean().item()
-    return advantages, metrics
 
 
 def compute_reward_advantages(

@@ -1,17 +1,20 @@
 """Every loss, estimator and weight against its formula in plain numbers, and what holds of all.
 
-A row of TABLE is a function, how it is called on columns of single numbers, its formula with `math`
-alone, and the inputs that have a gradient. Values are compared on a grid that has both sides of
-every clip, gradients with central differences of the formula. To add a loss, add its row.
+A row of TABLE is a function, how it is called on columns of single numbers, its formula in plain
+numbers (of pairs: `pairs_by_hand`), and the inputs that have a gradient. Values are compared on a
+grid that has both sides of every clip, gradients with central differences of the formula. To add a
+loss, add its row.
 """
 
 import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 import torch
+from pairs_by_hand import pair_loss
 
 from stages.algorithms import kl
 from stages.algorithms.losses import importance_ratios as ratios
@@ -169,67 +172,38 @@ def make_pairs(*columns):
     return pairs.PairLogprobs(*columns, torch.full((number,), 2), torch.full((number,), 4))
 
 
-def preference(function, plain, **numbers):
+def preference(function, kind, **numbers):
+    def plain(*log_probs, **_):
+        c, r, *refs = torch.tensor(log_probs, dtype=torch.float64)
+        results = pair_loss(kind, SimpleNamespace(**numbers), c, r, refs, (2, 4))
+        return tuple(map(float, results))
+
     return Row(function=function, call=lambda *columns: function(make_pairs(*columns), **numbers),
-        plain=lambda *x, **_: plain(*x), grid=PAIR, graded=("c", "r"), extremes=ANY)  # fmt: skip
-
-
-def h(c, r, cr, rr):
-    return (c - cr) - (r - rr)
-
-
-def means(c, r, cr, rr):
-    return c / 2, r / 4, cr / 2, rr / 4
-
-
-def odds(x):
-    return x - log(1 - exp(x))
-
-
-def cdpo(*x):
-    m = 0.5 * h(*x)
-    return 0.8 * nls(m) + 0.2 * nls(-m), m
-
-
-def robust(*x):
-    m = 0.5 * h(*x)
-    return (0.75 * nls(m) - 0.25 * nls(-m)) / 0.5, m
-
-
-def simpo(c, r, *_):
-    m = 2 * (c / 2 - r / 4)
-    return nls(m - 0.5), m
-
-
-def orpo(c, r, *_):
-    m = odds(c / 2) - odds(r / 4)
-    return -c / 2 + 0.3 * nls(m), m
+        plain=plain, grid=PAIR, graded=("c", "r"), extremes=ANY)  # fmt: skip
 
 
 PREFERENCES = {
-    "dpo": preference(pairs.dpo_loss, lambda *x: (nls(0.5 * h(*x)), 0.5 * h(*x)), beta=0.5,
-                      label_smoothing=0.0),
-    "cdpo": preference(pairs.dpo_loss, cdpo, beta=0.5, label_smoothing=0.2),
-    "robust": preference(pairs.robust_dpo_loss, robust, beta=0.5, flip_rate=0.25),
-    "ipo_sum": preference(pairs.ipo_sum_loss, lambda *x: ((h(*x) - 2) ** 2, 0.25 * h(*x)),
-                          beta=0.25),
-    "ipo_mean": preference(pairs.ipo_mean_loss, lambda *x: (
-        (h(*means(*x)) - 2) ** 2, 0.25 * h(*means(*x))), beta=0.25),
-    "hinge": preference(pairs.hinge_loss, lambda *x: (max(0, 1 - 0.45 * h(*x)), 0.45 * h(*x)),
-                        beta=0.45),
-    "simpo": preference(free.simpo_loss, simpo, beta=2.0, gamma=0.5),
-    "orpo": preference(free.orpo_loss, orpo, lam=0.3),
-    "cpo": preference(free.cpo_loss, lambda c, r, *_: (nls(0.5 * (c - r)) - 0.25 * c / 2,
-                                                       0.5 * (c - r)), beta=0.5, alpha=0.25),
-    "cpo_alone": preference(free.cpo_loss, lambda c, r, *_: (nls(0.5 * (c - r)), 0.5 * (c - r)),
-                            beta=0.5, alpha=0.0),
-}  # fmt: skip
+    "dpo": preference(pairs.dpo_loss, "sigmoid", beta=0.5, label_smoothing=0.0),
+    "cdpo": preference(pairs.dpo_loss, "sigmoid", beta=0.5, label_smoothing=0.2),
+    "robust": preference(pairs.robust_dpo_loss, "robust", beta=0.5, flip_rate=0.25),
+    "ipo_sum": preference(pairs.ipo_sum_loss, "ipo_sum", beta=0.25),
+    "ipo_mean": preference(pairs.ipo_mean_loss, "ipo_mean", beta=0.25),
+    "hinge": preference(pairs.hinge_loss, "hinge", beta=0.45),
+    "simpo": preference(free.simpo_loss, "simpo", beta=2.0, gamma=0.5),
+    "orpo": preference(free.orpo_loss, "orpo", lam=0.3),
+    "cpo": preference(free.cpo_loss, "cpo", beta=0.5, alpha=0.25),
+    "cpo_alone": preference(free.cpo_loss, "cpo", beta=0.5, alpha=0.0),
+}
 
 
 def kto_columns(x, ref, good, z):
     results = [pairs.kto_loss(x[i : i + 1], ref[i : i + 1], good[i : i + 1] > 0, z[i], beta=0.5,
         desirable_weight=2.0, undesirable_weight=1.0) for i in range(len(x))]  # fmt: skip
     return [torch.cat(part) for part in zip(*results, strict=True)]
+
+
+def odds(x):
+    return x - log(1 - exp(x))
 
 
 def kto(x, ref, good, z, **_):

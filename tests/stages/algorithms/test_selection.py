@@ -94,18 +94,6 @@ def test_estimates_are_means_over_all_subsets(estimate):
             assert found == pytest.approx(expected, abs=1e-12), (pool, n)
 
 
-@pytest.mark.parametrize("estimate", [best, weighted, majority], ids=lambda f: f.__name__)
-def test_sample_order_and_scale_do_not_matter(estimate):
-    stream = np.random.default_rng(1)
-    for scores, quality, answers, weights in random_pools():
-        order = stream.permutation(len(scores))
-        same = np.exp(scores) + 7, quality, answers, 3.7 * weights
-        for n in (1, len(scores)):
-            _, expected = estimate(scores, quality, answers, weights, n)
-            _, found = estimate(*(column[order] for column in same), n)
-            assert found == pytest.approx(expected, abs=1e-12)
-
-
 def test_a_vote_of_a_large_pool_is_exact_and_its_chances_sum_to_one():
     def majority_vote(sizes, right, ns):
         return votes.majority_vote(np.array(sizes), np.array(right), num_unreadable=0, ns=ns)
@@ -206,20 +194,3 @@ def test_every_row_is_in_one_batch_or_bin_within_its_limit(limit):
     assert all(len(b) == 1 or total <= limit for b, total in zip(bins, sums, strict=True))
     for number, chosen in enumerate(bins):
         assert all(sums[b] + lengths[i] > limit for b in range(number) for i in chosen)
-
-
-@pytest.mark.weekly
-def test_best_of_n_is_unbiased_for_fresh_samples_and_the_plug_in_kl_a_little_low():
-    stream = np.random.default_rng(1)
-    quality = stream.integers(0, 2, (4000, 8)).astype(float)
-    scores = quality + stream.normal(size=quality.shape)
-    estimates = [best_of_n.best_of_n(s, q, n=3) for s, q in zip(scores, quality, strict=True)]
-    direct = quality[np.arange(4000), scores[:, :3].argmax(axis=1)]
-    standard_error = np.hypot(np.std(estimates), np.std(direct)) / np.sqrt(4000)
-    assert abs(mean(estimates) - mean(direct)) < 4 * standard_error
-    assert np.std(estimates) < np.std(direct)
-    shares = np.array([0.3, 0.2, 0.15, 0.1, 0.08, 0.07, 0.04, 0.03, 0.02, 0.01])
-    q = np.diff(np.cumsum(shares) ** 4, prepend=0.0)
-    truth = float((q * np.log(q / shares)).sum())
-    pools = np.random.default_rng(2).choice(10, (2000, 16), p=shares).astype(float)
-    assert 0.95 * truth < mean([best_of_n.kl_plug_in(pool, n=4) for pool in pools]) < 0.99 * truth

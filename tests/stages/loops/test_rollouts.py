@@ -15,8 +15,6 @@ from stages.loops import rollouts
 from stages.loops.rollout_rewards import load_reward, reward_answers, score_completions, score_steps
 from stages.loops.rollouts import RolloutConfig, Rollouts
 from stages.models import model_tokenizer, policy, process_head, scalar_head
-from stages.models.batch import micro_batches
-from stages.models.policy import Policy
 from stages.models.policy_judge import option_tokens
 from stages.models.process_head import ProcessHead, ProcessScorer
 from stages.records.problems import Prompt
@@ -57,20 +55,6 @@ def test_a_stream_depends_on_step_and_problem_not_on_who_else_is_in_the_batch():
     assert both.texts == drawn.texts
     again = rollouts.join_rollouts([parts[1], drawn])
     assert again.groups == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3 + [0] * 3
-
-
-@pytest.mark.parametrize("row_tokens", [0, 12, 64])
-def test_completions_that_are_kept_are_laid_out_for_the_trainer_as_the_sampler_reported(row_tokens):
-    drawn = collect()
-    keep = torch.tensor([True, True, True, *6 * [False], False, True, True])
-    groups = rollouts.make_groups(drawn, keep, row_tokens)
-    assert [i for group in groups for i in group.indices] == [0, 1, 2, 10, 11]
-    reported, mask = drawn.sampler_logprobs(), drawn.mask()
-    for batch in micro_batches(groups, compute(max_tokens=30), PAD, CPU):
-        ours = Policy(LLAMA)(batch, temperature=0.8).logprobs.detach()
-        width = ours.shape[1]
-        assert torch.equal(mask[batch.indices, :width], batch.mask)
-        torch.testing.assert_close(reported[batch.indices, :width], ours, rtol=0, atol=1e-4)
 
 
 def test_limits_of_truncated_steps_in_a_row_and_of_the_samplers_gap(monkeypatch):
@@ -174,15 +158,12 @@ def test_ones_own_function_is_loaded_by_its_file_and_missing_parts_are_refused(
 
 
 @pytest.mark.parametrize("aggregate", [minimum, partial(mean_minus_std, k=1.0)])
-@pytest.mark.parametrize("max_tokens", [4096, 20])
-def test_an_ensemble_pays_the_aggregate_and_logs_how_far_its_members_disagree(
-    tmp_path, aggregate, max_tokens
-):
+def test_an_ensemble_pays_the_aggregate_and_logs_how_far_its_members_disagree(tmp_path, aggregate):
     batch = collect(prompts=PROMPTS[:2])
     scores = score_plainly([save_scalar(tmp_path / str(seed), seed) for seed in range(3)], batch)
     # Each prompt is read once, since all of its completions fit one row.
     read = sum(len(p.prompt_ids) for p in batch.prompts) + int(batch.mask().sum())
-    settings = compute(max_tokens=max_tokens)
+    settings = compute(max_tokens=20)
     actual = score_completions(scalar_head.load_ensemble(tmp_path, aggregate, settings, CPU), batch)
     assert actual.totals == pytest.approx(aggregate(scores).tolist(), abs=1e-4)
     assert actual.metrics == {
