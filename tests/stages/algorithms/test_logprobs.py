@@ -136,8 +136,8 @@ def test_bfloat16_logits_are_normalised_in_float32():
         assert {x.dtype for x in part} == {torch.float32}
     logits = (hidden @ weight.T).double() / 0.7
     expected = logits.log_softmax(-1)[range(TOKENS), chosen()]
-    found, _ = of_logprobs([hidden, weight, None])
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    actual, _ = of_logprobs([hidden, weight, None])
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @every_term

@@ -278,8 +278,8 @@ def columns(row, grid, dtype=torch.float64):
 
 
 def results(row, inputs):
-    found = row.call(*inputs)
-    return found if isinstance(found, (tuple, list)) else (found,)
+    actual = row.call(*inputs)
+    return actual if isinstance(actual, (tuple, list)) else (actual,)
 
 
 def test_every_public_function_is_in_the_table():
@@ -299,18 +299,18 @@ def test_results_are_those_of_the_formula(row):
     numbers, inputs = columns(row, row.grid)
     expected = [row.plain(*item) for item in numbers]
     expected = expected if isinstance(expected[0], tuple) else [(item,) for item in expected]
-    for found, plain in zip(results(row, inputs), zip(*expected, strict=True), strict=True):
-        result = torch.tensor(plain, dtype=found.dtype)
-        torch.testing.assert_close(found.detach(), result, rtol=1e-12, atol=1e-12)
+    for actual, plain in zip(results(row, inputs), zip(*expected, strict=True), strict=True):
+        result = torch.tensor(plain, dtype=actual.dtype)
+        torch.testing.assert_close(actual.detach(), result, rtol=1e-12, atol=1e-12)
 
 
 @each
 def test_gradients_are_central_differences_and_no_other_input_has_one(row):
     numbers, inputs = columns(row, row.grid)
-    found = results(row, inputs)[0]
-    assert found.requires_grad == bool(row.graded)
+    actual = results(row, inputs)[0]
+    assert actual.requires_grad == bool(row.graded)
     if row.graded:
-        found.sum().backward()
+        actual.sum().backward()
 
     def loss(item, place, change):
         moved = [x + change * (at == place) for at, x in enumerate(item)]
@@ -331,10 +331,10 @@ def test_gradients_are_central_differences_and_no_other_input_has_one(row):
     ids=[name for name, row in TABLE.items() if row.extremes])  # fmt: skip
 def test_extreme_numbers_give_no_nan_in_value_or_gradient(row, dtype):
     _, inputs = columns(row, row.extremes, dtype)
-    found = results(row, inputs)
-    assert not any(result.isnan().any() for result in found)
+    actual = results(row, inputs)
+    assert not any(result.isnan().any() for result in actual)
     if row.graded:
-        found[0].sum().backward()
+        actual[0].sum().backward()
         assert not any(x.grad is not None and x.grad.isnan().any() for x in inputs)
 
 
@@ -344,11 +344,11 @@ def test_a_capped_log_ratio_is_20_and_leaves_finite_numbers(name, old):
     new = torch.tensor([-1.0], requires_grad=True)
     others = [torch.tensor([old])] + [torch.tensor([2.0])] * (name in SURROGATES)
     inputs = [torch.ones(1), new, *others] if name == "corrected" else [new, *others]
-    found = results(TABLE[name], inputs)[0]
-    found.sum().backward()
-    assert found.isfinite().all()
+    actual = results(TABLE[name], inputs)[0]
+    actual.sum().backward()
+    assert actual.isfinite().all()
     assert new.grad.isfinite().all()
-    assert name != "log_ratio" or (found.item(), new.grad.item()) == (20.0, 0.0)
+    assert name != "log_ratio" or (actual.item(), new.grad.item()) == (20.0, 0.0)
 
 
 LOGICAL = torch.tensor([[True] * 3, [True, False, False], [False] * 3])
@@ -405,8 +405,8 @@ def test_swapping_a_pair_turns_its_margin_and_no_pair_is_no_loss(row):
     # By the row's own formula; its lengths go with the completions.
     lengths = torch.full_like(c, 4).long(), torch.full_like(c, 2).long()
     turned = pairs.PairLogprobs(r, c, rr, cr, *lengths).swapped()
-    for found, expected in zip(turned, make_pairs(*inputs), strict=True):
-        assert torch.equal(found, expected)
+    for actual, expected in zip(turned, make_pairs(*inputs), strict=True):
+        assert torch.equal(actual, expected)
     empty = torch.zeros(0)
     assert [result.shape for result in row.call(empty, empty, empty, empty)] == [(0,), (0,)]
 
@@ -428,8 +428,8 @@ def test_no_labelled_step_is_refused():
 
 
 def test_log1mexp_loses_no_digits():
-    found = free.log1mexp(torch.tensor([-1e-12, -50.0], dtype=torch.float64)).tolist()
-    assert found == pytest.approx([log(1e-12), -exp(-50.0)], rel=1e-12, abs=0)
+    actual = free.log1mexp(torch.tensor([-1e-12, -50.0], dtype=torch.float64)).tolist()
+    assert actual == pytest.approx([log(1e-12), -exp(-50.0)], rel=1e-12, abs=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
