@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -178,13 +178,6 @@ def make_schedule(task: Task, settings: Settings) -> Iterable[Sequence[int]]:
 # --- The loop
 
 
-class Coefs(NamedTuple):
-    """Weights of the KL divergences, from the reference and from the old policy."""
-
-    kl: float
-    old_kl: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class TokenGrids:
     """Tensors over the tokens of a rollout batch or micro-batch; 0 outside of completions."""
@@ -276,7 +269,7 @@ class Experience:
 
     def batches(self) -> list[Batch]:
         """The micro-batches of all mini-batches."""
-        return join_batches(self.minibatches)
+        return [batch for minibatch in self.minibatches for batch in minibatch.batches]
 
 
 def train(
@@ -301,12 +294,13 @@ def train(
     """
     config, method = settings.config, settings.method
     check_models(models, method)
-    trainer = Trainer(models=models, task=task, settings=settings)
+    sampling_trainer = Trainer(models=models, task=task, settings=settings)
     state = state or State()
     optimizers = make_optimizers(models, config, state)
-    kl_coef = 0.0 if method.kl == "none" else method.kl_coef
     numbers = state.numbers
-    coefs = Coefs(*numbers.get("coefs", (kl_coef, method.old_kl_coef)))
+    first_coefs = 0.0 if method.kl == "none" else method.kl_coef, method.old_kl_coef
+    kl_coef, old_kl_coef = numbers.get("coefs", first_coefs)
+    method = method.model_copy(update={"kl_coef": kl_coef, "old_kl_coef": old_kl_coef})
     num_truncated_steps, is_over = numbers.get("num_truncated_steps", 0), numbers.get("over", False)
     budget = TrainingBudget(
         num_steps=config.num_steps, num_tokens=method.token_budget, spent=numbers.get("spent", 0)
@@ -315,7 +309,7 @@ def train(
     waiting: deque[Callable[[], Experience]] = deque()
     undrawn = enumerate(islice(schedule, state.step, None), state.step)
 
-    with overlap.drawing(trainer, sampler_process) as start_draw:
+    with overlap.drawing(sampling_trainer, sampler_process) as start_draw:
         while not is_over:
             for number, prompt_numbers in islice(undrawn, method.staleness + 1 - len(waiting)):
                 content = stored.popleft() if stored else None
@@ -324,7 +318,8 @@ def train(
                 return
             index = state.step
             experience = waiting.popleft()()
-            trainer.estimate(experience, index, coefs.kl)
+            trainer = replace(sampling_trainer, settings=replace(settings, method=method))
+            trainer.estimate(experience, index)
             process.check_stop()  # a reward or an environment may have caught the exception
             if isinstance(models.sampler, ColocatedSampler):
                 models.sampler.sleep()
@@ -336,14 +331,14 @@ def train(
             num_updates = budget.num_updates(index, per_step)
             check_warmup(method, budget, index)
             state.is_updating = True
-            learned = trainer.learn(optimizers, experience, coefs, index, num_updates)
+            learned = trainer.learn(optimizers, experience, index, num_updates)
             metrics = join_metrics(experience.metrics, learned)
             if is_policy_trained(method, index):
-                coefs = next_coefs(coefs, method, metrics, len(experience.verdicts))
+                method = adapt_coefs(method, metrics, len(experience.verdicts))
             kl_exceeded = method.kl_budget is not None and metrics["kl/sequence"] > method.kl_budget
             is_over = kl_exceeded or budget.is_spent()
             state.step, state.numbers = index + 1, {
-                "coefs": coefs,  # of the next step
+                "coefs": [method.kl_coef, method.old_kl_coef],  # of the next step
                 "num_truncated_steps": num_truncated_steps, "spent": budget.spent, "over": is_over,
                 "waiting": [wait().content for wait in waiting],
             }  # fmt: skip
@@ -355,7 +350,10 @@ def train(
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """Models, task and settings of a run, and what a step does with them: draw, estimate, learn."""
+    """Models, task and settings of a step, and what it does with them: draw, estimate, learn.
+
+    The KL coefficients of the method are those of the step.
+    """
 
     models: RlModels
     task: Task
@@ -426,7 +424,7 @@ class Trainer:
                 )
                 experience.frozen_counts |= work.count_batch_passes(name, "read", batches)
 
-    def estimate(self, experience: Experience, index: int, kl_coef: float) -> None:
+    def estimate(self, experience: Experience, index: int) -> None:
         """Add the advantages of a rollout batch, its KL and its split into mini-batches.
 
         A completion with advantage 0 is left out of the optimizer step's forward and backward
@@ -443,15 +441,17 @@ class Trainer:
         work.add_counts(metrics, experience.greedy_counts)
         logprobs, logprob_metrics = self.measure_logprobs(batch, index)
         ref_logprobs = experience.frozen.get("reference")
-        penalties, kl_metrics = measure_kl(batch, method, kl_coef, logprobs, ref_logprobs)
+        penalties, kl_metrics = measure_kl(batch, method, logprobs, ref_logprobs)
         has_gradient = in_loss
         # The value model reads the micro-batches before there are advantages; without a value
         # model, completions without an advantage are left out of them.
         if self.models.value is not None:
-            minibatches = self.make_minibatches(batch, index, used, in_loss, has_gradient, right)
+            experience.minibatches = self.make_minibatches(
+                batch, index, used, in_loss, has_gradient, right
+            )
             mask = batch.mask() & in_loss[:, None]
             estimates, advantage_metrics = compute_gae(
-                self.models.value, join_batches(minibatches), method, rewards, penalties, mask
+                self.models.value, experience.batches(), method, rewards, penalties, mask
             )
         else:
             advantage_metrics: Metrics = {
@@ -474,13 +474,14 @@ class Trainer:
             )
             if not method.trains_on_zero_advantages():
                 has_gradient = in_loss & (advantages != 0).any(1)
-            minibatches = self.make_minibatches(batch, index, used, in_loss, has_gradient, right)
+            experience.minibatches = self.make_minibatches(
+                batch, index, used, in_loss, has_gradient, right
+            )
             estimates = {"advantages": advantages}
         metrics |= logprob_metrics | kl_metrics | experience.frozen_counts | advantage_metrics
-        num_tokens = sum(int(each.mask.sum()) for each in join_batches(minibatches))
+        num_tokens = sum(int(each.mask.sum()) for each in experience.batches())
         metrics["tokens/trained"] = method.num_epochs * num_tokens
         experience.verdicts, experience.metrics = verdicts, metrics
-        experience.minibatches = minibatches
         experience.grids = TokenGrids(
             sampler_logprobs=batch.sampler_logprobs(), right=batch.mask() & right[:, None],
             ref_logprobs=ref_logprobs, **estimates,
@@ -546,7 +547,6 @@ class Trainer:
         self,
         optimizers: dict[str, torch.optim.Optimizer],
         experience: Experience,
-        coefs: Coefs,
         index: int,
         run_updates: int,
     ) -> Metrics:
@@ -574,7 +574,7 @@ class Trainer:
         )
         # A step without a gradient says nothing about how far an update moves the policy.
         measures_old_kl = trains_policy and method.surrogate == "kl_penalty" and batch_updates > 0
-        metrics: Metrics = {"kl/coef": coefs.kl}
+        metrics: Metrics = {"kl/coef": method.kl_coef}
         for number, minibatch in enumerate(minibatches * method.num_epochs, first):
             if not minibatch.batches:
                 continue
@@ -586,7 +586,7 @@ class Trainer:
                 metrics["optim/value_grad_norm"] = norms["optim/grad_norm"]
             if trains_policy:
                 means |= self.add_policy_gradient(
-                    minibatch, experience.grids, coefs, is_first_update=number == first
+                    minibatch, experience.grids, is_first_update=number == first
                 )
                 if method.lag(index) == 0:
                     rollouts.check_sampler_gap(means["sampling/logprob_gap"])
@@ -616,7 +616,6 @@ class Trainer:
         self,
         minibatch: Minibatch,
         of_rollouts: TokenGrids,
-        coefs: Coefs,
         *,
         is_first_update: bool,
     ) -> dict[str, float]:
@@ -633,7 +632,7 @@ class Trainer:
             old = new.logprobs.detach() if grids.old_logprobs is None else grids.old_logprobs
             if is_first_update:
                 check_first_ratio(new.logprobs, old)
-            loss, is_clipped = policy_loss(new, old, grids, mask, minibatch, settings, coefs)
+            loss, is_clipped = policy_loss(new, old, grids, mask, minibatch, settings)
             loss.backward()
             with torch.no_grad():
                 of_batch = {
@@ -732,24 +731,24 @@ def is_policy_trained(method: Method, index: int) -> bool:
     return method.advantage != "gae" or index >= method.value_warmup_steps
 
 
-def next_coefs(coefs: Coefs, method: Method, metrics: Metrics, num_samples: int) -> Coefs:
-    """KL coefficients of the next step: adaptive ones follow the divergences in `metrics`.
+def adapt_coefs(method: Method, metrics: Metrics, num_samples: int) -> Method:
+    """The method of the next step: adaptive KL coefficients follow the divergences in `metrics`.
 
     Without an update there is no divergence from the old policy, and its coefficient stays.
     """
-    kl_coef, old_kl_coef = coefs
+    coefs: dict[str, float] = {}
     if method.kl_target is not None:
-        kl_coef = kl.adaptive_coef(
-            kl_coef,
+        coefs["kl_coef"] = kl.adaptive_coef(
+            method.kl_coef,
             metrics["kl/sequence"],
             target=method.kl_target,
             num_samples=num_samples,
             horizon=method.kl_horizon,
         )
-    measured = metrics.get("kl/old_after")
-    if method.old_kl_target is not None and measured is not None:
-        old_kl_coef = kl.doubling_coef(old_kl_coef, measured, target=method.old_kl_target)
-    return Coefs(kl_coef, old_kl_coef)
+    measured, target = metrics.get("kl/old_after"), method.old_kl_target
+    if target is not None and measured is not None:
+        coefs["old_kl_coef"] = kl.doubling_coef(method.old_kl_coef, measured, target=target)
+    return method.model_copy(update=coefs)
 
 
 # --- Rollouts and rewards
@@ -870,11 +869,7 @@ def subtract_length_penalties(
 
 
 def measure_kl(
-    batch: Rollouts,
-    method: Method,
-    kl_coef: float,
-    policy_logprobs: Grid,
-    ref_logprobs: Grid | None,
+    batch: Rollouts, method: Method, policy_logprobs: Grid, ref_logprobs: Grid | None
 ) -> tuple[Grid, Metrics]:
     """KL penalty at each token, and estimates of KL(policy || reference) as metrics.
 
@@ -891,7 +886,7 @@ def measure_kl(
     if ref_logprobs is None:
         return penalties, {}
     if method.kl == "reward":
-        penalty = kl_coef * KL_ESTIMATORS[method.kl_estimator](policy_logprobs, ref_logprobs)
+        penalty = method.kl_coef * KL_ESTIMATORS[method.kl_estimator](policy_logprobs, ref_logprobs)
         penalties = torch.where(mask, penalty, 0.0)
     k1 = kl.k1(logprobs, ref_logprobs)
     return penalties, {
@@ -1078,12 +1073,7 @@ def explained_variance(returns: Grid, values: Grid, mask: Mask) -> float:
     return (1 - variance(returns - values) / total).item() if total > 1e-8 else 0.0
 
 
-# --- Mini-batches
-
-
-def join_batches(minibatches: Sequence[Minibatch]) -> list[Batch]:
-    """The micro-batches of mini-batches, in order."""
-    return [batch for minibatch in minibatches for batch in minibatch.batches]
+# --- The objective
 
 
 def check_first_ratio(logprobs: Grid, old_logprobs: Grid) -> None:
@@ -1098,9 +1088,6 @@ def check_first_ratio(logprobs: Grid, old_logprobs: Grid) -> None:
     )
 
 
-# --- The objective
-
-
 def policy_loss(
     new: TokenLogprobs,
     old_logprobs: Grid,
@@ -1108,14 +1095,13 @@ def policy_loss(
     mask: Mask,
     minibatch: Minibatch,
     settings: Settings,
-    coefs: Coefs,
 ) -> tuple[Float[Tensor, ""], Mask]:
     """A micro-batch's share of the loss of its optimizer step, and where the surrogate clips.
 
     loss = aggregate(correction * surrogate + kl_coef * KL - entropy_coef * entropy)
            + positive_nll_coef * mean of (- log p) over the tokens of right completions
     """
-    method = settings.method.model_copy(update={"old_kl_coef": coefs.old_kl})
+    method = settings.method
     inputs = new.logprobs, old_logprobs, grids.advantages, mask
     losses, is_clipped = apply_choice("surrogate", method, *inputs)
     # The gap between sampler and trainer is measured in any case (`rollouts.check_sampler_gap`).
@@ -1124,7 +1110,7 @@ def policy_loss(
     if method.kl == "loss":
         assert grids.ref_logprobs is not None
         penalty = kl_losses(new.logprobs, grids.sampler_logprobs, grids.ref_logprobs, mask, method)
-        losses = losses + coefs.kl * penalty
+        losses = losses + method.kl_coef * penalty
     if method.entropy_coef > 0:
         losses = losses - method.entropy_coef * new.entropies
     # Counts of the whole mini-batch: any split into micro-batches gives the same gradient.
