@@ -78,7 +78,7 @@ def grpo(  # noqa: PLR0913
     compute: ComputeConfig = COMPUTE,
     state: State | None = None,
 ) -> Iterator[Step]:
-    """Train `model` in place, a frozen copy of itself as the reference; one step a rollout batch.
+    """Train `model` in place, a frozen copy of itself as the reference; one step per rollout batch.
 
     Sets torch to deterministic algorithms and one thread, for the whole process, and switches the
     model's dropout off.
@@ -188,16 +188,6 @@ def make_task(
         checks.check_replay(environment, starts[: checks.NUM_ROWS], limits, seed=0)
         return task
     assert reward is not None
-    return make_reward_task(texts, reward, model, tokenizer)
-
-
-def make_reward_task(
-    texts: Sequence[str],
-    reward: Callable[[str, str], float],
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-) -> Task:
-    """Task of the user's prompts and reward."""
     check_function(reward, "reward")
 
     def compute_rewards(batch: Rollouts) -> CompletionRewards:
@@ -205,8 +195,8 @@ def make_reward_task(
         check_finite(rewards, batch, "the reward")
         return rewards
 
-    prompts = make_prompts(texts, model, tokenizer)
-    return Task(prompts=prompts, reward=compute_rewards, check_answers=None)
+    texts_read = make_prompts(texts, model, tokenizer)
+    return Task(prompts=texts_read, reward=compute_rewards, check_answers=None)
 
 
 def make_models(
@@ -228,7 +218,16 @@ def get_inner_model(model: nn.Module) -> PreTrainedModel:
 
     A ValueError for any other model, and for weights that are not finite or not in float32.
     """
-    inner = _unwrap_peft(model)
+    inner: Any = model
+    if not isinstance(model, PreTrainedModel):
+        config = getattr(model, "active_peft_config", None)
+        if config is None or config.is_prompt_learning:
+            raise ValueError(
+                f"expected a model of transformers, or one of peft with adapters in its layers "
+                f"such as LoRA's, found {type(model).__name__}"
+                f"{' with ' + config.peft_type.value if config else ''}. Load another."
+            )
+        inner = inner.get_base_model()
     if inner.dtype != torch.float32:
         raise ValueError(
             f"expected weights in float32, found {inner.dtype}: steps of a small learning rate are "
@@ -240,20 +239,6 @@ def get_inner_model(model: nn.Module) -> PreTrainedModel:
                 f"expected finite weights, found NaN or infinity in {name}: load the model again"
             )
     return inner
-
-
-def _unwrap_peft(model: nn.Module) -> PreTrainedModel:
-    if isinstance(model, PreTrainedModel):
-        return model
-    config = getattr(model, "active_peft_config", None)
-    if config is None or config.is_prompt_learning:
-        raise ValueError(
-            f"expected a model of transformers, or one of peft with adapters in its layers such as "
-            f"LoRA's, found {type(model).__name__}"
-            f"{' with ' + config.peft_type.value if config else ''}. Load another."
-        )
-    inner: Any = model
-    return inner.get_base_model()
 
 
 def make_prompts(

@@ -11,7 +11,7 @@ from stages.environments.limits import EpisodeLimits
 from stages.loops.episodes import Player
 
 NEWLINE, CALL = 2, 3
-"""What stands behind a turn; a token that makes a message a call of a tool."""
+"""What stands after a turn; a token that makes a message a call of a tool."""
 ENDS = frozenset(range(EOS, 16))
 """Tokens that end a turn, so many that a random policy's turns end."""
 
@@ -24,7 +24,7 @@ def make_rows(number: int) -> list[dict[str, Any]]:
 
 
 class NumberRenderer:
-    """A message is its numbers; behind a finished turn stands `NEWLINE`, before each new message.
+    """A message is its numbers; after a finished turn stands `NEWLINE`, before each new message.
 
     A message that begins with 31 cannot be read; each `CALL` in it calls a tool.
     """

@@ -211,55 +211,34 @@ class Player:
                 for turn in range(self.limits.max_turns):
                     # In the first turn the members of a group continue the same prompt.
                     active = groups if turn == 0 else [[episode] for episode in episodes]
-                    active = [group for group in active if any(map(_goes_on, group))]
+                    active = [group for group in active if any(map(_is_active, group))]
                     if not active:
                         break
-                    sampled = self._sample_turn(
-                        sampler, active, turn, temperature=temperature, step=step, seed=seed
+                    firsts = [next(filter(_is_active, group)) for group in active]
+                    names = [
+                        (first.row["id"], *([first.index, turn] * (turn > 0))) for first in firsts
+                    ]
+                    sampled = sampler.sample(
+                        [[*first.prompt_ids, *first.token_ids] for first in firsts],
+                        [derive_seed(seed, "rollout", step, *name) for name in names],
+                        num_samples=len(active[0]),
+                        temperature=temperature,
+                        max_new_tokens=[
+                            min(self.limits.max_turn_tokens, self._num_free_tokens(first))
+                            for first in firsts
+                        ],
                     )
                     for group, samples in zip(active, sampled, strict=True):
                         for episode, sample in zip(group, samples, strict=True):
-                            if _goes_on(episode):
+                            if _is_active(episode):
                                 self._read_turn(episode, sample, decode)
                     self._step(episodes, is_last=turn + 1 == self.limits.max_turns)
-        return self._make_rollouts(groups, decode)
-
-    def _sample_turn(
-        self,
-        sampler: Sampler,
-        groups: Sequence[Sequence[_EpisodeInProgress]],
-        turn: int,
-        *,
-        temperature: float,
-        step: int,
-        seed: int,
-    ) -> list[list[Sample]]:
-        """Sample the next turn of episodes; those of a group continue the same tokens."""
-        firsts = [next(filter(_goes_on, group)) for group in groups]
-        names = [(episode.row["id"], *([episode.index, turn] * (turn > 0))) for episode in firsts]
-        return sampler.sample(
-            [[*episode.prompt_ids, *episode.token_ids] for episode in firsts],
-            [derive_seed(seed, "rollout", step, *name) for name in names],
-            num_samples=len(groups[0]),
-            temperature=temperature,
-            max_new_tokens=[
-                min(self.limits.max_turn_tokens, self._num_free_tokens(episode))
-                for episode in firsts
-            ],
-        )
-
-    def _make_rollouts(
-        self, groups: Sequence[Sequence[_EpisodeInProgress]], decode: Decode
-    ) -> Rollouts:
-        episodes = [episode for group in groups for episode in group]
+        prompt_ids = [
+            next((each.prompt_ids for each in group if each.prompt_ids), []) for group in groups
+        ]
         return Rollouts(
             prompts=[
-                make_prompt(
-                    group[0].row,
-                    next((episode.prompt_ids for episode in group if episode.prompt_ids), []),
-                    decode,
-                )
-                for group in groups
+                make_prompt(row, ids, decode) for row, ids in zip(rows, prompt_ids, strict=True)
             ],
             groups=[i for i, group in enumerate(groups) for _ in group],
             numbers=[episode.index for episode in episodes],
@@ -274,14 +253,14 @@ class Player:
         """Start each episode's environment; a group has to start with equal messages."""
         self._ask(episodes, self._start_environment, episodes)
         for group in groups:
-            started = [episode for episode in group if _goes_on(episode)]
+            started = [episode for episode in group if _is_active(episode)]
             for episode in started:
                 if (episode.messages, episode.tools) != (started[0].messages, started[0].tools):
                     problem = "has another start than another episode of this row with this seed"
                     episode.end(FAILED, problem)
             if started:
                 self._render_start(started)
-        self._close(filterfalse(_goes_on, episodes))
+        self._close(filterfalse(_is_active, episodes))
         self._check_failures(episodes)
 
     def _render_start(self, episodes: Sequence[_EpisodeInProgress]) -> None:
@@ -293,7 +272,7 @@ class Player:
             prompt_ids, problem = [], f"its first messages cannot be rendered: {error}"
         if len(prompt_ids) >= limit:
             problem = f"its start has {len(prompt_ids)} tokens, the limit max_tokens is {limit}"
-        for episode in filter(_goes_on, episodes):
+        for episode in filter(_is_active, episodes):
             if problem is None:
                 episode.prompt_ids = [*prompt_ids]
             else:
@@ -325,10 +304,10 @@ class Player:
 
     def _step(self, episodes: Sequence[_EpisodeInProgress], *, is_last: bool) -> None:
         """Pass the last message of each episode that goes on to its environment's `step`."""
-        active = [episode for episode in episodes if _goes_on(episode)]
+        active = [episode for episode in episodes if _is_active(episode)]
         answers = self._ask(active, self._step_environment, episodes)
         for episode, answer in zip(active, answers, strict=True):
-            if not _goes_on(episode):
+            if not _is_active(episode):
                 continue
             episode.rewards.append(answer.reward)
             new_ids: list[int] = []
@@ -345,13 +324,13 @@ class Player:
                 except ValueError as error:
                     episode.end(FAILED, f"its messages cannot be rendered: {error}")
             episode.messages += answer.messages
-            if _goes_on(episode):
+            if _is_active(episode):
                 if len(new_ids) < self._num_free_tokens(episode):
                     episode.token_ids += new_ids
                 else:
                     episode.end("tokens")
         self._finish(episodes)
-        self._close(filterfalse(_goes_on, episodes))
+        self._close(filterfalse(_is_active, episodes))
         self._check_failures(episodes)
 
     def _finish(self, episodes: Sequence[_EpisodeInProgress]) -> None:
@@ -524,7 +503,7 @@ def check_success(batch: Rollouts) -> list[bool]:
     return [episode.success for episode in batch.episodes]
 
 
-def _goes_on(episode: _EpisodeInProgress) -> bool:
+def _is_active(episode: _EpisodeInProgress) -> bool:
     return episode.ending is None
 
 

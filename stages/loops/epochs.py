@@ -22,7 +22,7 @@ class EpochsConfig(Params):
 
 
 def batches(num_rows: int, num_epochs: int, batch_size: int, seed: int) -> list[list[int]]:
-    """Row numbers of each optimizer step: every row once an epoch, a fresh shuffle each.
+    """Row numbers of each optimizer step: every row once per epoch, each freshly shuffled.
 
     The last batch of an epoch may be smaller.
     """

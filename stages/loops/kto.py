@@ -116,9 +116,9 @@ def train(
         desirable = torch.tensor([rows[i].desirable for i in numbers])
         matched = ref.matched[numbers]
         policy_logprobs, losses = torch.zeros(2, len(numbers))
-        num_tokens = num_positions = 0
         groups = make_single_groups(rows, [(i, i) for i in numbers])
-        for batch in model_batches(model, groups):
+        batches = list(model_batches(model, groups))
+        for batch in batches:
             logprobs = sequence_logprobs(model, batch)
             batch_losses, _ = kto_loss(
                 logprobs,
@@ -130,8 +130,6 @@ def train(
             (batch_losses.sum() / len(numbers)).backward()
             policy_logprobs[batch.indices] = logprobs.detach().cpu()
             losses[batch.indices] = batch_losses.detach().cpu()
-            num_tokens += int(batch.mask.sum())
-            num_positions += batch.num_tokens
         log_ratios = policy_logprobs - matched
         return {
             "loss/preference": losses.mean().item(),
@@ -139,8 +137,7 @@ def train(
             "margin/accuracy": ((log_ratios > point) == desirable).float().mean().item(),
             **mean_by_desirability("log_ratios", log_ratios, desirable),
             **mean_by_desirability("logprobs", policy_logprobs, desirable),
-            "tokens/trained": num_tokens,
-            **work.count_passes("policy", "trained", positions=num_positions, outputs=num_tokens),
+            **work.count_trained("policy", batches),
             **ref_logprobs.count_read_passes(mismatched_pairs),
         }
 

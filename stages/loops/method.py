@@ -143,8 +143,8 @@ class Method(Params):
     old_kl_coef: NotNegative = 1.0
     """Weight of KL(old policy || policy), per token."""
     old_kl_target: Positive | None = None
-    """Doubles or halves `old_kl_coef` where that KL, in nats a token, is 1.5 times off this target
-    (Schulman et al. 2017, section 4); null: the weight stays."""
+    """Doubles or halves `old_kl_coef` where that KL, in nats per token, is 1.5 times off this
+    target (Schulman et al. 2017, section 4); null: the weight stays."""
     aggregation: Literal["sequence_mean", "token_mean", "fixed_length", "sequence_sum"] = (
         "sequence_mean"
     )
@@ -181,7 +181,7 @@ class Method(Params):
     kl_corrected: bool = False
     """Whether the estimate is multiplied by the importance ratio, with its gradient."""
     kl_target: Positive | None = None
-    """Adapts `kl_coef` to this KL, in nats a completion (Ziegler et al. 2019); null: it stays."""
+    """Adapts `kl_coef` to this KL, in nats per completion (Ziegler et al. 2019); null: it stays."""
     kl_horizon: Annotated[int, Field(gt=0)] = 10_000
     """Completions over which `kl_coef` adapts."""
     kl_budget: Positive | None = None
@@ -270,7 +270,7 @@ class Method(Params):
         return self.model_copy(update={"correction": correction})
 
     def lag(self, index: int) -> int:
-        """Steps that rollout batch `index` is behind the weights that learn from it."""
+        """Age, in steps, of the weights that have sampled rollout batch `index`."""
         return min(index, self.staleness)
 
     def compares_completions(self) -> bool:

@@ -165,24 +165,16 @@ def track_pool(run: Run, name: str, pool: PoolRequest, steps: Iterable[Step]) ->
         sums["truncated"] += sum(row.finish_reason == "length" for row in step.rows)
         sums["right ending"] += sum(ends_in(text, gold) for text, gold in golds if gold)
         run.progress.watch({metric: sums[metric] / sums["completions"] for metric in watched})
-        show_completions(f"seed {run.seed}, {name}", prompts, step.rows)
+        for row in [row for row in step.rows if row.index == 0][: int(os.environ.get(SHOWN) or 0)]:
+            prompt, where = prompts[row.id], f"seed {run.seed}, {name}, {row.id}"
+            gold = "" if prompt.answer is None else f" (gold answer {prompt.answer})"
+            logger.info("%s: %s%s\n%s", where, prompt.question, gold, row.completion)
         yield step
 
 
 def ends_in(text: str, answer: str) -> bool:
     """Whether a text ends in an answer, punctuation and brackets aside."""
     return re.search(rf"(?<![\w.,-]){re.escape(answer)}\W*$", text) is not None
-
-
-def show_completions(
-    where: str, prompts: Mapping[str, Prompt], completions: Sequence[Completion]
-) -> None:
-    """Write as many completions as `SHOWN` says to the log, of the first problems among these."""
-    number = int(os.environ.get(SHOWN) or 0)
-    for row in [row for row in completions if row.index == 0][:number]:
-        prompt = prompts[row.id]
-        gold = "" if prompt.answer is None else f" (gold answer {prompt.answer})"
-        logger.info("%s, %s: %s%s\n%s", where, row.id, prompt.question, gold, row.completion)
 
 
 def num_tokens(completions: Sequence[Completion]) -> int:

@@ -139,8 +139,8 @@ def train(
 
     def gradient(_: int, numbers: Sequence[int]) -> Metrics:
         sums: dict[str, float] = {}
-        num_tokens = num_positions = 0
-        for batch in model_batches(model, make_pair_groups(pairs, numbers)):
+        batches = list(model_batches(model, make_pair_groups(pairs, numbers)))
+        for batch in batches:
             logprobs = compute_pair_logprobs(model, batch, ref_logprobs)
             losses, margins = expected_loss(preset, logprobs, read_pair_labels(pairs, batch))
             (losses.sum() / len(numbers)).backward()
@@ -154,12 +154,9 @@ def train(
                 "logprobs/rejected": logprobs.rejected_logprobs,
             }.items():
                 sums[name] = sums.get(name, 0.0) + values.detach().sum().item()
-            num_tokens += int(batch.mask.sum())
-            num_positions += batch.num_tokens
         return {
             **{name: value / len(numbers) for name, value in sums.items()},
-            "tokens/trained": num_tokens,
-            **work.count_passes("policy", "trained", positions=num_positions, outputs=num_tokens),
+            **work.count_trained("policy", batches),
         }
 
     return optimise(model, config.optim, schedule, gradient, state)

@@ -93,7 +93,7 @@ def list_solutions(rows: Sequence[StepLabels]) -> list[TokenizedSolution]:
 def schedule_steps(
     rows: Sequence[StepLabels], config: ProcessRewardConfig, seed: int
 ) -> list[list[int]]:
-    """Row numbers of each optimizer step: those of a problem together, each once an epoch."""
+    """Row numbers of each optimizer step: those of a problem together, each once per epoch."""
     of_problem: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
         of_problem.setdefault(row.id, []).append(number)
@@ -131,8 +131,8 @@ def train(
         # Solutions without a target have no gradient.
         used = [i for i in chosen if labelled_ends[i]]
         parts = process_head.solution_groups(model, all_solutions, used)
-        loss_sum, num_right, num_tokens, num_positions = 0.0, 0, 0, 0
-        for batch in model_batches(model, parts):
+        loss_sum, num_right, batches = 0.0, 0, list(model_batches(model, parts))
+        for batch in batches:
             of_batch = [labelled_ends[i] for i in batch.indices]
             ends = [[end for end, _ in item] for item in of_batch]
             logits = model(batch, ends)
@@ -142,14 +142,11 @@ def train(
             (losses.sum() / num_labels).backward()
             loss_sum += losses.sum().item()
             num_right += int(((logits[:, 1] >= logits[:, 0]) == (probabilities >= 0.5)).sum())
-            num_tokens += int(batch.mask.sum())
-            num_positions += batch.num_tokens
         return {
             "loss/step_labels": loss_sum / num_labels,
             "steps/accuracy": num_right / num_labels,
             "steps/labelled": num_labels,
-            "tokens/trained": num_tokens,
-            **work.count_passes("reward", "trained", positions=num_positions),
+            **work.count_trained("reward", batches, logits=False),
         }
 
     return optimise(model, config.optim, schedule, gradient, state)

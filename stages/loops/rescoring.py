@@ -31,16 +31,10 @@ TRAINED_BY = ("ppo", "grpo")
 Reward = Callable[[Rollouts], CompletionRewards]
 
 
-class GrpoLimits(Params):
-    """Sizes of `train: grpo`, and the preset."""
+class RlSizes(Params):
+    """Sizes of `train: grpo` and of `train: ppo`, and the preset of either."""
 
     grpo: GroupRlConfig
-    preset: Method
-
-
-class PpoLimits(Params):
-    """Sizes of `train: ppo`, and the preset."""
-
     ppo: PpoConfig
     preset: Method
 
@@ -98,22 +92,23 @@ def rescore(
         if method is not None:
             rewards = rl.subtract_length_penalties(rewards, batch, method, limit)
         totals = rewards.rewards().tolist()
-        prompts = map(batch.prompt, range(len(stored)))
+        prompts = [batch.prompt(i) for i in range(len(stored))]
+        verdicts_now = [
+            row.correct
+            if row.correct is None or prompt.answer is None
+            else answer_checker.solves_problem(prompt, row.completion)
+            for prompt, row in zip(prompts, stored, strict=True)
+        ]
         yield [
             Rescored(
                 seed=seed, step=row.step, id=row.id, index=row.index, question=prompt.question,
                 answer=prompt.answer, completion=row.completion, correct=row.correct,
-                correct_now=check_again(prompt, row), old=row.reward, new=round(total, 6),
+                correct_now=verdict_now, old=row.reward, new=round(total, 6),
             )
-            for prompt, row, total in zip(prompts, stored, totals, strict=True)
+            for prompt, row, verdict_now, total in zip(
+                prompts, stored, verdicts_now, totals, strict=True
+            )
         ]  # fmt: skip
-
-
-def check_again(prompt: Prompt, row: Rollout) -> bool | None:
-    """The answer checker's verdict now, where there was one."""
-    if row.correct is None or prompt.answer is None:
-        return row.correct
-    return answer_checker.solves_problem(prompt, row.completion)
 
 
 def read_limits(name: str) -> tuple[int, Method | None]:
@@ -127,16 +122,13 @@ def read_limits(name: str) -> tuple[int, Method | None]:
     row = find_policy(name)
     section, preset = row["train"], row["preset"]
     overrides = {section: split_words(POLICIES, row)[1]}
-    if section == "grpo":
-        config = load_config(GrpoLimits, preset, overrides=overrides)
-        return config.grpo.max_new_tokens, config.preset
-    config = load_config(PpoLimits, preset, overrides=overrides)
-    return config.ppo.max_new_tokens, config.preset
+    config = load_config(RlSizes, preset, overrides=overrides)
+    return getattr(config, section).max_new_tokens, config.preset
 
 
 def read_rollouts(policy: str, seed: int) -> Iterator[tuple[list[Rollout], Rollouts]]:
     """Rollout batches of a policy's training."""
-    prompts = read_prompts("train")
+    prompts = {row.id: row for row in lines.read_lines(PROMPTS / "train.jsonl", Prompt)}
     path = DATA / f"policies/{policy}/training/{seed}/rollouts.jsonl"
     outputs.check_exists(path)
     for _, batch in groupby(lines.read_lines(path, Rollout), key=lambda row: row.step):
@@ -160,11 +152,6 @@ def read_pool(name: str, seed: int) -> Iterator[tuple[list[Rollout], Rollouts]]:
             for is_right in [answer_checker.solves_problem(prompt, row.completion)]
         ]  # fmt: skip
         yield stored, join_batch(stored, {prompt.id: prompt})
-
-
-def read_prompts(split: str) -> dict[str, Prompt]:
-    """Prompts of a split by their ids."""
-    return {row.id: row for row in lines.read_lines(PROMPTS / f"{split}.jsonl", Prompt)}
 
 
 def join_batch(stored: Sequence[Rollout], prompts: dict[str, Prompt]) -> Rollouts:

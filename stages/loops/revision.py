@@ -8,8 +8,7 @@ another principle. Departure: the requests are messages of their own
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -19,7 +18,7 @@ from stages.config import Params
 from stages.loops import work
 from stages.loops.work import Step
 from stages.records.preferences import Revision
-from stages.rewards.feedback.principles import CONSTITUTIONS, Principle
+from stages.rewards.feedback.principles import CONSTITUTIONS
 from stages.rewards.feedback.prompts import (
     REVISION_VERSIONS,
     Style,
@@ -53,11 +52,6 @@ class RevisionConfig(Params):
     """Longest critique, longest revision."""
 
 
-def num_parts(answers: Sequence[DraftAnswer]) -> int:
-    """Number of steps of `revise`."""
-    return -(-len(answers) // CHUNK)
-
-
 def count_replies(answers: Sequence[DraftAnswer], num_rounds: int) -> list[int]:
     """Critiques and revisions of each step of `revise`, if no request is too long."""
     starts = range(0, len(answers), CHUNK)
@@ -70,7 +64,7 @@ def revise(
     first: int,
 ) -> Iterator[Step]:
     """All `rounds` of `CHUNK` answers at a time, as one step, from number `first` on."""
-    for index in range(first, num_parts(answers)):
+    for index in range(first, -(-len(answers) // CHUNK)):
         done = list(rounds_of(answers[index * CHUNK : (index + 1) * CHUNK]))
         metrics: Counter[str] = Counter()
         for step in done:
@@ -96,13 +90,20 @@ def rounds(
     ask = partial(_ask, sampler, encode, config=config)
     texts = {i: answer.completion.completion for i, answer in enumerate(answers)}
     for number in range(1, config.num_rounds + 1):
-        streams = _RoundStreams(answers, config.constitution, seed, split, number)
-        principles = {i: streams.draw_principle(i) for i in texts}
+
+        def seed_draw(purpose: str, i: int, number: int = number) -> int:
+            name = split, answers[i].prompt.id, answers[i].completion.index, number
+            return derive_seed(seed, purpose, *name)
+
+        principles = {
+            i: random.Random(seed_draw("principle", i)).choice(CONSTITUTIONS[config.constitution])
+            for i in texts
+        }
         requests = {
             i: critique_message(config.style, answers[i].prompt.question, text, principles[i])
             for i, text in texts.items()
         }
-        critiques, num_read = ask(requests, streams.seed_draws("critique", texts))
+        critiques, num_read = ask(requests, partial(seed_draw, "critique"))
         criticised = {i: decode(sample.token_ids) for i, sample in critiques.items()}
         requests = {
             i: revision_message(
@@ -110,7 +111,7 @@ def rounds(
             )
             for i, critique in criticised.items()
         }
-        revisions, num_read_again = ask(requests, streams.seed_draws("revision", critiques))
+        revisions, num_read_again = ask(requests, partial(seed_draw, "revision"))
         rows = [
             Revision(
                 id=answers[i].prompt.id,
@@ -131,55 +132,23 @@ def rounds(
         ]
         texts = {i: row.revision for i, row in zip(revisions, rows, strict=True)}
         samples = [*critiques.values(), *revisions.values()]
-        metrics = _measure_round(rows, samples, num_read + num_read_again)
+        generated = sum(len(sample.token_ids) for sample in samples)
+        # A last token is not read.
+        positions = num_read + num_read_again - len(samples) + generated
+        metrics: dict[str, int | float] = {
+            "answers/revised": len(rows),
+            "answers/changed": sum(row.revision != row.original for row in rows),
+            "tokens/generated": generated,
+            **work.count_passes("policy", "sampled", positions=positions, outputs=generated),
+        }
         yield Step(index=number - 1, metrics=metrics, rows=rows)
-
-
-@dataclass(frozen=True, slots=True)
-class _RoundStreams:
-    """Random streams of a round: functions of seed, split, problem, answer and round."""
-
-    answers: Sequence[DraftAnswer]
-    constitution: str
-    seed: int
-    split: str
-    number: int
-
-    def seed_draw(self, purpose: str, i: int) -> int:
-        """Seed of a draw for answer `i`."""
-        answer = self.answers[i]
-        name = self.split, answer.prompt.id, answer.completion.index, self.number
-        return derive_seed(self.seed, purpose, *name)
-
-    def seed_draws(self, purpose: str, numbers: Iterable[int]) -> dict[int, int]:
-        """Seeds of draws, by the answer's number."""
-        return {i: self.seed_draw(purpose, i) for i in numbers}
-
-    def draw_principle(self, i: int) -> Principle:
-        """Principle by which answer `i` is criticised and revised."""
-        stream = random.Random(self.seed_draw("principle", i))
-        return stream.choice(CONSTITUTIONS[self.constitution])
-
-
-def _measure_round(
-    rows: Sequence[Revision], samples: Sequence[Sample], num_read: int
-) -> dict[str, int | float]:
-    """Metrics of a round; `num_read`: tokens of all requests. A last token is not read."""
-    generated = sum(len(sample.token_ids) for sample in samples)
-    positions = num_read - len(samples) + generated
-    return {
-        "answers/revised": len(rows),
-        "answers/changed": sum(row.revision != row.original for row in rows),
-        "tokens/generated": generated,
-        **work.count_passes("policy", "sampled", positions=positions, outputs=generated),
-    }
 
 
 def _ask(
     sampler: Sampler,
     encode: Callable[[Sequence[str]], list[list[int]]],
     requests: Mapping[int, str],
-    seeds: Mapping[int, int],
+    seed_draw: Callable[[int], int],
     *,
     config: RevisionConfig,
 ) -> tuple[dict[int, Sample], int]:
@@ -188,7 +157,7 @@ def _ask(
     short = {i: ids for i, ids in prompts.items() if len(ids) <= config.max_prompt_tokens}
     samples = sampler.sample(
         list(short.values()),
-        [seeds[i] for i in short],
+        [seed_draw(i) for i in short],
         num_samples=1,
         temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,

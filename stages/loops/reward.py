@@ -53,8 +53,8 @@ def train(
 
     def gradient(_: int, numbers: Sequence[int]) -> Metrics:
         loss_sum = accuracy_sum = margin_sum = 0.0
-        num_tokens = num_positions = 0
-        for batch in model_batches(model, make_pair_groups(pairs, numbers)):
+        batches = list(model_batches(model, make_pair_groups(pairs, numbers)))
+        for batch in batches:
             scores = model(batch).view(-1, 2)
             labels = read_pair_labels(pairs, batch)
             losses = bradley_terry_loss(scores[:, 0], scores[:, 1], labels, margin=config.margin)
@@ -65,14 +65,11 @@ def train(
             gaps = (scores[:, 0] - scores[:, 1]) * torch.sign(labels - 0.5)
             accuracy_sum += (gaps > 0).sum().item()
             margin_sum += gaps.sum().item()
-            num_tokens += int(batch.mask.sum())
-            num_positions += batch.num_tokens
         return {
             "loss/bradley_terry": loss_sum / len(numbers),
             "pairs/accuracy": accuracy_sum / len(numbers),
             "pairs/margin": margin_sum / len(numbers),
-            "tokens/trained": num_tokens,
-            **work.count_passes("reward", "trained", positions=num_positions),
+            **work.count_trained("reward", batches, logits=False),
         }
 
     return optimise(model, config.optim, schedule, gradient, state)
@@ -103,23 +100,20 @@ def train_outcomes(
         groups = make_problem_groups(
             [problems[number] for number in numbers], model.compute.row_tokens
         )
-        num_tokens = num_positions = 0
-        for batch in model_batches(model, groups):
+        batches = list(model_batches(model, groups))
+        for batch in batches:
             scores = model(batch)
             batch_losses = outcome_label_loss(scores, labels[batch.indices].to(scores))
             ((batch_losses * weights[batch.indices].to(scores)).sum() / num_problems).backward()
             losses[batch.indices] = batch_losses.detach().float().cpu()
             probabilities[batch.indices] = scores.detach().sigmoid().float().cpu()
-            num_tokens += int(batch.mask.sum())
-            num_positions += batch.num_tokens
         # 1 where the likelier verdict is the true one, 1/2 where neither is likelier.
         right = 0.5 + 0.5 * torch.sign(probabilities - 0.5) * torch.sign(labels - 0.5)
         return {
             "loss/outcome": float(weights @ losses) / num_problems,
             "outcomes/accuracy": float(weights @ right) / total,
             "outcomes/probability": float(weights @ probabilities) / total,
-            "tokens/trained": num_tokens,
-            **work.count_passes("reward", "trained", positions=num_positions),
+            **work.count_trained("reward", batches, logits=False),
         }
 
     return optimise(model, config.optim, schedule, gradient, state)

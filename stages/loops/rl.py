@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -178,34 +178,6 @@ def make_schedule(task: Task, settings: Settings) -> Iterable[Sequence[int]]:
 # --- The loop
 
 
-class Coefs(NamedTuple):
-    """Weights of the KL divergences, from the reference and from the old policy."""
-
-    kl: float
-    old_kl: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoopState:
-    """State of a run beside weights and moments: the `numbers` of a `State`."""
-
-    coefs: Coefs
-    """Of the next step."""
-    num_truncated_steps: int = 0
-    """Last steps in a row in which every completion was truncated (`count_truncated_steps`)."""
-    spent: int = 0
-    """Tokens of the `TrainingBudget`."""
-    over: bool = False
-    """Whether a budget has ended the training."""
-    waiting: Sequence[dict[str, Any]] = ()
-    """`content` of the rollout batches that were drawn and not yet learned from, in order."""
-
-    @classmethod
-    def decode(cls, numbers: Mapping[str, Any], first_coefs: Coefs) -> "LoopState":
-        """State of a checkpoint's `numbers`; without any, that before the first step."""
-        return cls(**{**numbers, "coefs": Coefs(*numbers.get("coefs", first_coefs))})
-
-
 @dataclass(frozen=True, kw_only=True)
 class TokenGrids:
     """Tensors over the tokens of a rollout batch or micro-batch; 0 outside of completions."""
@@ -217,6 +189,9 @@ class TokenGrids:
     """Tokens of right completions."""
     ref_logprobs: Grid | None = None
     """None without a reference."""
+    old_logprobs: Grid | None = None
+    """By the micro-batches of the update, so that the first importance ratio is exactly 1. None
+    with a single update: they are the detached log-probs of its forward pass."""
     values: Grid | None = None
     """Predictions of the value model before its update; None without one."""
     returns: Grid | None = None
@@ -294,7 +269,7 @@ class Experience:
 
     def batches(self) -> list[Batch]:
         """The micro-batches of all mini-batches."""
-        return join_batches(self.minibatches)
+        return [batch for minibatch in self.minibatches for batch in minibatch.batches]
 
 
 def train(
@@ -313,25 +288,28 @@ def train(
 
     Rollout batches are drawn ahead: step 0 first draws the batches 0 to `staleness`, a later step n
     the batch n + `staleness`; only then does it learn from batch n. So the weights that sample a
-    batch are those that `Method.staleness` defines. A checkpoint also holds the batches drawn and
-    not yet learned from, in order. `sampler_process`: the process that samples (`overlap`).
+    batch are those that `Method.staleness` defines. The `numbers` of a `State` also hold the
+    `content` of the batches drawn and not yet learned from, in order, and whether a budget has
+    ended the training. `sampler_process`: the process that samples (`overlap`).
     """
     config, method = settings.config, settings.method
     check_models(models, method)
-    trainer = Trainer(models=models, task=task, settings=settings)
+    sampling_trainer = Trainer(models=models, task=task, settings=settings)
     state = state or State()
     optimizers = make_optimizers(models, config, state)
-    kl_coef = 0.0 if method.kl == "none" else method.kl_coef
-    saved = LoopState.decode(state.numbers, Coefs(kl_coef, method.old_kl_coef))
-    coefs, num_truncated_steps, is_over = saved.coefs, saved.num_truncated_steps, saved.over
+    numbers = state.numbers
+    first_coefs = 0.0 if method.kl == "none" else method.kl_coef, method.old_kl_coef
+    kl_coef, old_kl_coef = numbers.get("coefs", first_coefs)
+    method = method.model_copy(update={"kl_coef": kl_coef, "old_kl_coef": old_kl_coef})
+    num_truncated_steps, is_over = numbers.get("num_truncated_steps", 0), numbers.get("over", False)
     budget = TrainingBudget(
-        num_steps=config.num_steps, num_tokens=method.token_budget, spent=saved.spent
+        num_steps=config.num_steps, num_tokens=method.token_budget, spent=numbers.get("spent", 0)
     )
-    stored = deque(saved.waiting)
+    stored = deque(numbers.get("waiting", ()))
     waiting: deque[Callable[[], Experience]] = deque()
     undrawn = enumerate(islice(schedule, state.step, None), state.step)
 
-    with overlap.drawing(trainer, sampler_process) as start_draw:
+    with overlap.drawing(sampling_trainer, sampler_process) as start_draw:
         while not is_over:
             for number, prompt_numbers in islice(undrawn, method.staleness + 1 - len(waiting)):
                 content = stored.popleft() if stored else None
@@ -340,7 +318,8 @@ def train(
                 return
             index = state.step
             experience = waiting.popleft()()
-            trainer.estimate(experience, index, coefs.kl)
+            trainer = replace(sampling_trainer, settings=replace(settings, method=method))
+            trainer.estimate(experience, index)
             process.check_stop()  # a reward or an environment may have caught the exception
             if isinstance(models.sampler, ColocatedSampler):
                 models.sampler.sleep()
@@ -351,17 +330,17 @@ def train(
             per_step = method.num_epochs * method.num_minibatches
             num_updates = budget.num_updates(index, per_step)
             check_warmup(method, budget, index)
-            learned = trainer.learn(optimizers, experience, coefs, index, num_updates)
+            learned = trainer.learn(optimizers, experience, index, num_updates)
             metrics = join_metrics(experience.metrics, learned)
             if is_policy_trained(method, index):
-                coefs = next_coefs(coefs, method, metrics, len(experience.verdicts))
+                method = adapt_coefs(method, metrics, len(experience.verdicts))
             kl_exceeded = method.kl_budget is not None and metrics["kl/sequence"] > method.kl_budget
             is_over = kl_exceeded or budget.is_spent()
-            numbers = LoopState(
-                coefs=coefs, num_truncated_steps=num_truncated_steps, spent=budget.spent,
-                over=is_over, waiting=[wait().content for wait in waiting],
-            )  # fmt: skip
-            state.step, state.numbers = index + 1, vars(numbers)
+            state.step, state.numbers = index + 1, {
+                "coefs": [method.kl_coef, method.old_kl_coef],  # of the next step
+                "num_truncated_steps": num_truncated_steps, "spent": budget.spent, "over": is_over,
+                "waiting": [wait().content for wait in waiting],
+            }  # fmt: skip
             rows = rollouts.make_rows(
                 experience.rollouts, index, experience.rewards.rewards(), experience.verdicts
             )
@@ -370,7 +349,10 @@ def train(
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """Models, task and settings of a run, and what a step does with them: draw, estimate, learn."""
+    """Models, task and settings of a step, and what it does with them: draw, estimate, learn.
+
+    The KL coefficients of the method are those of the step.
+    """
 
     models: RlModels
     task: Task
@@ -424,8 +406,11 @@ class Trainer:
 
     def add_frozen_logprobs(self, experience: Experience) -> None:
         """Add log-probs under reference and teacher; the reference reads no failed episodes."""
-        models, batch = self.models, experience.rollouts
-        shown = show_prompts(batch, self.task.teacher_prompts)
+        models, batch, teacher_prompts = self.models, experience.rollouts, self.task.teacher_prompts
+        shown = batch
+        if teacher_prompts is not None:
+            prompts = [replace(row, prompt_ids=[*teacher_prompts[row.id]]) for row in batch.prompts]
+            shown = replace(batch, prompts=prompts)
         every = torch.ones_like(batch.failed())
         for name, model, read, counted in (
             ("reference", models.reference, batch, ~batch.failed()),
@@ -438,7 +423,7 @@ class Trainer:
                 )
                 experience.frozen_counts |= work.count_batch_passes(name, "read", batches)
 
-    def estimate(self, experience: Experience, index: int, kl_coef: float) -> None:
+    def estimate(self, experience: Experience, index: int) -> None:
         """Add the advantages of a rollout batch, its KL and its split into mini-batches.
 
         A completion with advantage 0 is left out of the optimizer step's forward and backward
@@ -455,29 +440,47 @@ class Trainer:
         work.add_counts(metrics, experience.greedy_counts)
         logprobs, logprob_metrics = self.measure_logprobs(batch, index)
         ref_logprobs = experience.frozen.get("reference")
-        penalties, kl_metrics = measure_kl(batch, method, kl_coef, logprobs, ref_logprobs)
+        penalties, kl_metrics = measure_kl(batch, method, logprobs, ref_logprobs)
         has_gradient = in_loss
         # The value model reads the micro-batches before there are advantages; without a value
         # model, completions without an advantage are left out of them.
         if self.models.value is not None:
-            minibatches = self.make_minibatches(batch, index, used, in_loss, has_gradient, right)
+            experience.minibatches = self.make_minibatches(
+                batch, index, used, in_loss, has_gradient, right
+            )
             mask = batch.mask() & in_loss[:, None]
             estimates, advantage_metrics = compute_gae(
-                self.models.value, join_batches(minibatches), method, rewards, penalties, mask
+                self.models.value, experience.batches(), method, rewards, penalties, mask
             )
         else:
-            advantages, advantage_metrics = compute_advantages(
-                experience, method, in_baseline, penalties, logprobs
+            advantage_metrics: Metrics = {
+                "sampling/rounds": experience.num_rounds,
+                "sampling/used": used.float().mean().item(),
+            }
+            if (teacher_logprobs := experience.frozen.get("teacher")) is None:
+                advantages = compute_reward_advantages(
+                    method, rewards, penalties, batch, in_baseline, experience.greedy_rewards
+                )
+            else:
+                advantages = compute_teacher_advantages(
+                    method, rewards, penalties, batch, in_baseline, logprobs, teacher_logprobs
+                )
+                # An unbiased estimate of KL(policy || teacher) per token.
+                k1 = kl.k1(batch.sampler_logprobs(), teacher_logprobs)
+                advantage_metrics["kl/teacher"] = masked_mean(k1, batch.mask()).item()
+            advantage_metrics["advantage/zero_share"] = (
+                (advantages == 0).all(1).float().mean().item()
             )
             if not method.trains_on_zero_advantages():
                 has_gradient = in_loss & (advantages != 0).any(1)
-            minibatches = self.make_minibatches(batch, index, used, in_loss, has_gradient, right)
+            experience.minibatches = self.make_minibatches(
+                batch, index, used, in_loss, has_gradient, right
+            )
             estimates = {"advantages": advantages}
         metrics |= logprob_metrics | kl_metrics | experience.frozen_counts | advantage_metrics
-        num_tokens = sum(int(each.mask.sum()) for each in join_batches(minibatches))
+        num_tokens = sum(int(each.mask.sum()) for each in experience.batches())
         metrics["tokens/trained"] = method.num_epochs * num_tokens
         experience.verdicts, experience.metrics = verdicts, metrics
-        experience.minibatches = minibatches
         experience.grids = TokenGrids(
             sampler_logprobs=batch.sampler_logprobs(), right=batch.mask() & right[:, None],
             ref_logprobs=ref_logprobs, **estimates,
@@ -543,7 +546,6 @@ class Trainer:
         self,
         optimizers: dict[str, torch.optim.Optimizer],
         experience: Experience,
-        coefs: Coefs,
         index: int,
         run_updates: int,
     ) -> Metrics:
@@ -560,23 +562,19 @@ class Trainer:
         first, trains_policy = index * per_step, is_policy_trained(method, index)
         warmup_updates = method.value_warmup_steps * per_step
         keeps_old = trains_policy and (per_step > 1 or method.surrogate == "kl_penalty")
-        # Computed on the same micro-batches as the update, so that the first importance ratio is
-        # exactly 1. With a single update for each rollout batch they are the detached log-probs of
-        # its forward pass (None here).
-        old_logprobs: list[Sequence[BatchGrid | None]] = [
-            logprobs_no_grad(models.policy, minibatch.batches, config.temperature)
-            if keeps_old
-            else [None] * len(minibatch.batches)
-            for minibatch in minibatches
-        ]
+        if keeps_old:
+            old_logprobs = logprob_grid_no_grad(
+                models.policy, experience.batches(), experience.rollouts.mask(),
+                config.temperature, adapted=True,
+            )  # fmt: skip
+            experience.grids = replace(experience.grids, old_logprobs=old_logprobs)
         batch_updates = method.num_epochs * sum(
             bool(minibatch.batches) for minibatch in minibatches
         )
         # A step without a gradient says nothing about how far an update moves the policy.
         measures_old_kl = trains_policy and method.surrogate == "kl_penalty" and batch_updates > 0
-        metrics: Metrics = {"kl/coef": coefs.kl}
-        passes = [*zip(minibatches, old_logprobs, strict=True)] * method.num_epochs
-        for number, (minibatch, old) in enumerate(passes, first):
+        metrics: Metrics = {"kl/coef": method.kl_coef}
+        for number, minibatch in enumerate(minibatches * method.num_epochs, first):
             if not minibatch.batches:
                 continue
             means: dict[str, float] = {}
@@ -587,7 +585,7 @@ class Trainer:
                 metrics["optim/value_grad_norm"] = norms["optim/grad_norm"]
             if trains_policy:
                 means |= self.add_policy_gradient(
-                    minibatch, old, experience, coefs, is_first_update=number == first
+                    minibatch, experience.grids, is_first_update=number == first
                 )
                 if method.lag(index) == 0:
                     rollouts.check_sampler_gap(means["sampling/logprob_gap"])
@@ -600,7 +598,7 @@ class Trainer:
             for name, mean in means.items():
                 metrics[name] = metrics.get(name, 0.0) + mean / batch_updates
         if measures_old_kl:
-            metrics["kl/old_after"] = self.measure_old_kl(experience, old_logprobs)
+            metrics["kl/old_after"] = self.measure_old_kl(experience)
         batches = experience.batches()
         num_frozen = int(keeps_old) + int(measures_old_kl)
         num_trained = method.num_epochs * trains_policy
@@ -616,26 +614,24 @@ class Trainer:
     def add_policy_gradient(
         self,
         minibatch: Minibatch,
-        old_logprobs: Sequence[BatchGrid | None],
-        experience: Experience,
-        coefs: Coefs,
+        of_rollouts: TokenGrids,
         *,
         is_first_update: bool,
     ) -> dict[str, float]:
         """Add the gradient of `policy_loss` on a mini-batch; returns the loss and token means."""
         settings, method = self.settings, self.settings.method
         sums: dict[str, float] = {}
-        for batch, kept_logprobs in zip(minibatch.batches, old_logprobs, strict=True):
+        for batch in minibatch.batches:
             new = self.models.policy(
                 batch,
                 temperature=settings.config.temperature,
                 entropy_gradient=method.entropy_coef > 0,
             )
-            old = new.logprobs.detach() if kept_logprobs is None else kept_logprobs
-            if is_first_update and kept_logprobs is not None:
+            grids, mask = of_rollouts.rows_of(batch), batch.mask
+            old = new.logprobs.detach() if grids.old_logprobs is None else grids.old_logprobs
+            if is_first_update:
                 check_first_ratio(new.logprobs, old)
-            grids, mask = experience.grids.rows_of(batch), batch.mask
-            loss, is_clipped = policy_loss(new, old, grids, mask, minibatch, settings, coefs)
+            loss, is_clipped = policy_loss(new, old, grids, mask, minibatch, settings)
             loss.backward()
             with torch.no_grad():
                 of_batch = {
@@ -653,9 +649,7 @@ class Trainer:
             for name, value in sums.items()
         }
 
-    def measure_old_kl(
-        self, experience: Experience, old_logprobs: Sequence[Sequence[BatchGrid | None]]
-    ) -> float:
+    def measure_old_kl(self, experience: Experience) -> float:
         """KL(old || policy) per token, after the last update, on the tokens learned from.
 
         Estimated without bias under the old policy, which sampled them: exp(d) - 1 - d with
@@ -663,10 +657,10 @@ class Trainer:
         it after the updates too).
         """
         batches = experience.batches()
-        old = [grid for of_minibatch in old_logprobs for grid in of_minibatch]
         new = logprobs_no_grad(self.models.policy, batches, self.settings.config.temperature)
         total, num_tokens = 0.0, 0
-        for batch, before, after in zip(batches, old, new, strict=True):
+        for batch, after in zip(batches, new, strict=True):
+            before = experience.grids.rows_of(batch).old_logprobs
             assert before is not None, "the old log-probs were not kept"
             total += masked_sum(kl.k3(before, after), batch.mask).item()
             num_tokens += int(batch.mask.sum())
@@ -736,24 +730,24 @@ def is_policy_trained(method: Method, index: int) -> bool:
     return method.advantage != "gae" or index >= method.value_warmup_steps
 
 
-def next_coefs(coefs: Coefs, method: Method, metrics: Metrics, num_samples: int) -> Coefs:
-    """KL coefficients of the next step: adaptive ones follow the divergences in `metrics`.
+def adapt_coefs(method: Method, metrics: Metrics, num_samples: int) -> Method:
+    """The method of the next step: adaptive KL coefficients follow the divergences in `metrics`.
 
     Without an update there is no divergence from the old policy, and its coefficient stays.
     """
-    kl_coef, old_kl_coef = coefs
+    coefs: dict[str, float] = {}
     if method.kl_target is not None:
-        kl_coef = kl.adaptive_coef(
-            kl_coef,
+        coefs["kl_coef"] = kl.adaptive_coef(
+            method.kl_coef,
             metrics["kl/sequence"],
             target=method.kl_target,
             num_samples=num_samples,
             horizon=method.kl_horizon,
         )
-    measured = metrics.get("kl/old_after")
-    if method.old_kl_target is not None and measured is not None:
-        old_kl_coef = kl.doubling_coef(old_kl_coef, measured, target=method.old_kl_target)
-    return Coefs(kl_coef, old_kl_coef)
+    measured, target = metrics.get("kl/old_after"), method.old_kl_target
+    if target is not None and measured is not None:
+        coefs["old_kl_coef"] = kl.doubling_coef(method.old_kl_coef, measured, target=target)
+    return method.model_copy(update=coefs)
 
 
 # --- Rollouts and rewards
@@ -790,7 +784,16 @@ def sample_and_reward(
         missing -= int(is_chosen.sum()) // size
         if missing == 0:
             break
-    return join_rounds(rounds)
+    greedy_rewards = [each.greedy_rewards for each in rounds if each.greedy_rewards is not None]
+    counts = [each.greedy_counts for each in rounds]
+    return Experience(
+        rollouts=rollouts.join_rollouts([each.rollouts for each in rounds]),
+        rewards=rewarding.join_rewards([each.rewards for each in rounds]),
+        used=torch.cat([each.used for each in rounds]),
+        num_rounds=len(rounds),
+        greedy_rewards=torch.cat(greedy_rewards) if greedy_rewards else None,
+        greedy_counts={name: sum(each[name] for each in counts) for name in counts[0]},
+    )
 
 
 def sample_round(
@@ -802,14 +805,16 @@ def sample_round(
 ) -> Experience:
     """Groups of `size` completions, one of each prompt, and the baseline of `greedy_baseline`."""
     batch = draw(prompts, group_size=size)
-    rewards, used = reward(batch), ~batch.failed()
-    if method.advantage != "greedy_baseline":
-        return Experience(rollouts=batch, rewards=rewards, used=used)
-    greedy_rewards, has_baseline, counts = sample_greedy(draw, reward, batch)
-    return Experience(
-        rollouts=batch, rewards=rewards, used=used & has_baseline, greedy_rewards=greedy_rewards,
-        greedy_counts=counts,
-    )  # fmt: skip
+    sampled = Experience(rollouts=batch, rewards=reward(batch), used=~batch.failed())
+    if method.advantage == "greedy_baseline":
+        greedy, groups = draw(batch.prompts, group_size=None), torch.tensor(batch.groups)
+        rewards = reward(greedy)
+        sampled.greedy_rewards = rewards.rewards()[groups]
+        sampled.greedy_counts = rollouts.count_work(greedy, rewards)
+        sampled.greedy_counts["tokens/generated"] = int(greedy.mask().sum())
+        # Where the greedy episode failed, there is no baseline.
+        sampled.used = sampled.used & ~greedy.failed()[groups]
+    return sampled
 
 
 def has_signal(sampled: Experience, method: Method) -> Flags:
@@ -824,20 +829,6 @@ def has_signal(sampled: Experience, method: Method) -> Flags:
         return ~group_advantages.has_equal_rewards(rewards, groups, counted=counted)
     differs = counted & (rewards != sampled.greedy_rewards)
     return group_advantages.group_counts(groups, counted=differs) > 0
-
-
-def join_rounds(rounds: Sequence[Experience]) -> Experience:
-    """Groups of all rounds, in order."""
-    greedy_rewards = [each.greedy_rewards for each in rounds if each.greedy_rewards is not None]
-    counts = [each.greedy_counts for each in rounds]
-    return Experience(
-        rollouts=rollouts.join_rollouts([each.rollouts for each in rounds]),
-        rewards=rewarding.join_rewards([each.rewards for each in rounds]),
-        used=torch.cat([each.used for each in rounds]),
-        num_rounds=len(rounds),
-        greedy_rewards=torch.cat(greedy_rewards) if greedy_rewards else None,
-        greedy_counts={name: sum(each[name] for each in counts) for name in counts[0]},
-    )
 
 
 def truncation_masks(truncated: Flags, method: Method) -> tuple[Flags, Flags]:
@@ -873,29 +864,11 @@ def subtract_length_penalties(
     return replace(rewards, totals=totals.tolist())
 
 
-def sample_greedy(
-    draw: Callable[..., Rollouts], reward: Callable[[Rollouts], CompletionRewards], batch: Rollouts
-) -> tuple[Float[Tensor, " completion"], Flags, dict[str, int]]:
-    """Reward of the greedy completion of each completion's prompt, its mask, and token counts.
-
-    The mask is False where the greedy episode failed, so that there is no baseline.
-    """
-    greedy = draw(batch.prompts, group_size=None)
-    rewards = reward(greedy)
-    counts = {"tokens/generated": int(greedy.mask().sum()), **rollouts.count_work(greedy, rewards)}
-    groups = torch.tensor(batch.groups)
-    return rewards.rewards()[groups], ~greedy.failed()[groups], counts
-
-
 # --- KL divergence from the reference
 
 
 def measure_kl(
-    batch: Rollouts,
-    method: Method,
-    kl_coef: float,
-    policy_logprobs: Grid,
-    ref_logprobs: Grid | None,
+    batch: Rollouts, method: Method, policy_logprobs: Grid, ref_logprobs: Grid | None
 ) -> tuple[Grid, Metrics]:
     """KL penalty at each token, and estimates of KL(policy || reference) as metrics.
 
@@ -912,7 +885,7 @@ def measure_kl(
     if ref_logprobs is None:
         return penalties, {}
     if method.kl == "reward":
-        penalty = kl_coef * KL_ESTIMATORS[method.kl_estimator](policy_logprobs, ref_logprobs)
+        penalty = method.kl_coef * KL_ESTIMATORS[method.kl_estimator](policy_logprobs, ref_logprobs)
         penalties = torch.where(mask, penalty, 0.0)
     k1 = kl.k1(logprobs, ref_logprobs)
     return penalties, {
@@ -920,14 +893,6 @@ def measure_kl(
         "kl/k3": masked_mean(kl.k3(logprobs, ref_logprobs), mask).item(),
         "kl/sequence": masked_sum(k1, mask).item() / int(counted.sum()),
     }
-
-
-def show_prompts(batch: Rollouts, prompt_ids: Mapping[str, Sequence[int]] | None) -> Rollouts:
-    """The rollouts with each prompt's tokens replaced by `prompt_ids[prompt.id]`; None: as is."""
-    if prompt_ids is None:
-        return batch
-    shown = [replace(row, prompt_ids=list(prompt_ids[row.id])) for row in batch.prompts]
-    return replace(batch, prompts=shown)
 
 
 def logprob_grid_no_grad(
@@ -973,35 +938,6 @@ def token_rewards(rewards: CompletionRewards, penalties: Grid, mask: Mask) -> Gr
     grid = -penalties if rewards.step_rewards is None else rewards.step_rewards - penalties
     last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)
     return grid.scatter_add(1, last, torch.tensor(rewards.totals)[:, None])
-
-
-def compute_advantages(
-    sampled: Experience, method: Method, counted: Flags, penalties: Grid, logprobs: Grid
-) -> tuple[Grid, Metrics]:
-    """Advantages without a value model: from the teacher's log-probs, or else from rewards.
-
-    `logprobs` are of `measure_logprobs`. Metrics: the rounds of sampling, the share of
-    completions that are learned from, that of advantages of 0, and the KL from the teacher, if
-    there is one.
-    """
-    batch, teacher_logprobs = sampled.rollouts, sampled.frozen.get("teacher")
-    metrics: Metrics = {
-        "sampling/rounds": sampled.num_rounds,
-        "sampling/used": sampled.used.float().mean().item(),
-    }
-    if teacher_logprobs is None:
-        advantages = compute_reward_advantages(
-            method, sampled.rewards, penalties, batch, counted, sampled.greedy_rewards
-        )
-    else:
-        advantages = compute_teacher_advantages(
-            method, sampled.rewards, penalties, batch, counted, logprobs, teacher_logprobs
-        )
-        # An unbiased estimate of KL(policy || teacher) per token.
-        k1 = kl.k1(batch.sampler_logprobs(), teacher_logprobs)
-        metrics["kl/teacher"] = masked_mean(k1, batch.mask()).item()
-    metrics["advantage/zero_share"] = (advantages == 0).all(1).float().mean().item()
-    return advantages, metrics
 
 
 def compute_reward_advantages(
@@ -1136,12 +1072,7 @@ def explained_variance(returns: Grid, values: Grid, mask: Mask) -> float:
     return (1 - variance(returns - values) / total).item() if total > 1e-8 else 0.0
 
 
-# --- Mini-batches
-
-
-def join_batches(minibatches: Sequence[Minibatch]) -> list[Batch]:
-    """The micro-batches of mini-batches, in order."""
-    return [batch for minibatch in minibatches for batch in minibatch.batches]
+# --- The objective
 
 
 def check_first_ratio(logprobs: Grid, old_logprobs: Grid) -> None:
@@ -1156,9 +1087,6 @@ def check_first_ratio(logprobs: Grid, old_logprobs: Grid) -> None:
     )
 
 
-# --- The objective
-
-
 def policy_loss(
     new: TokenLogprobs,
     old_logprobs: Grid,
@@ -1166,14 +1094,13 @@ def policy_loss(
     mask: Mask,
     minibatch: Minibatch,
     settings: Settings,
-    coefs: Coefs,
 ) -> tuple[Float[Tensor, ""], Mask]:
     """A micro-batch's share of the loss of its optimizer step, and where the surrogate clips.
 
     loss = aggregate(correction * surrogate + kl_coef * KL - entropy_coef * entropy)
            + positive_nll_coef * mean of (- log p) over the tokens of right completions
     """
-    method = settings.method.model_copy(update={"old_kl_coef": coefs.old_kl})
+    method = settings.method
     inputs = new.logprobs, old_logprobs, grids.advantages, mask
     losses, is_clipped = apply_choice("surrogate", method, *inputs)
     # The gap between sampler and trainer is measured in any case (`rollouts.check_sampler_gap`).
@@ -1182,7 +1109,7 @@ def policy_loss(
     if method.kl == "loss":
         assert grids.ref_logprobs is not None
         penalty = kl_losses(new.logprobs, grids.sampler_logprobs, grids.ref_logprobs, mask, method)
-        losses = losses + coefs.kl * penalty
+        losses = losses + method.kl_coef * penalty
     if method.entropy_coef > 0:
         losses = losses - method.entropy_coef * new.entropies
     # Counts of the whole mini-batch: any split into micro-batches gives the same gradient.

@@ -103,7 +103,16 @@ def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
     composition.check_lengths(config.max_new_tokens)
     composition.check_group_size(config.completions_per_prompt, size_key)
     if advantage == "gae":
-        _check_reward_of_ppo(method, reward)
+        if composition.combine.kind == "normalise":
+            raise ValueError(
+                "the value model is PPO's baseline: its reward needs combine: {kind: sum}"
+            )
+        if method.value_init == "reward_model" and reward.model != "reward":
+            raise ValueError(
+                f"value_init is reward_model: expected a reward whose model scores completions, "
+                f"found one of kind {reward.kind} whose model is {reward.model}. Take a preset "
+                f"with value_init policy, such as ppo_process, or another reward."
+            )
         return
     if composition.needs_judge() and advantage == "greedy_baseline":
         raise ValueError(
@@ -131,18 +140,6 @@ def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
         raise ValueError(
             "a reward with combine: normalise is an advantage already (GDPO): it needs a preset "
             "with advantage group_centred, which leaves it as it is; dr_grpo is one"
-        )
-
-
-def _check_reward_of_ppo(method: Method, reward: RewardFile) -> None:
-    composition = reward.composition
-    if composition.combine.kind == "normalise":
-        raise ValueError("the value model is PPO's baseline: its reward needs combine: {kind: sum}")
-    if method.value_init == "reward_model" and reward.model != "reward":
-        raise ValueError(
-            f"value_init is reward_model: expected a reward whose model scores completions, found "
-            f"one of kind {reward.kind} whose model is {reward.model}. Take a preset with "
-            f"value_init policy, such as ppo_process, or another reward."
         )
 
 

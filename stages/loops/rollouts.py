@@ -5,7 +5,7 @@ In an environment a rollout is an episode of several turns (`loops/episodes`).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -130,7 +130,10 @@ def sample_rollouts(
     step: int,
     seed: int,
 ) -> Rollouts:
-    """Sample completions of prompts: see `Draw`."""
+    """`group_size` completions of each prompt (None: the greedy one), prompt-major.
+
+    The random stream of a completion is a function of (seed, step, prompt, sample).
+    """
     num_samples = 1 if group_size is None else group_size
     groups = sampler.sample(
         [prompt.prompt_ids for prompt in prompts],
@@ -149,26 +152,8 @@ def sample_rollouts(
     )
 
 
-@runtime_checkable
-class Draw(Protocol):
-    """Function that samples rollouts of prompts with a policy."""
-
-    def __call__(
-        self,
-        sampler: Sampler,
-        decode: Decode,
-        prompts: Sequence[Prompt],
-        *,
-        config: RolloutConfig,
-        group_size: int | None,
-        step: int,
-        seed: int,
-    ) -> Rollouts:
-        """`group_size` rollouts of each prompt (None: the greedy one), prompt-major.
-
-        The random stream of a rollout is a function of (seed, step, prompt, sample).
-        """
-        ...
+Draw = Callable[..., Rollouts]
+"""Function that samples rollouts of prompts with a policy, called as `sample_rollouts` is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,8 +249,9 @@ def check_sampler_gap(gap: float) -> None:
     """
     if gap > MAX_LOGPROB_GAP:
         raise ValueError(
-            f"the sampler's log-probs differ from the trainer's by {gap:.3f} a token (rounding: at "
-            f"most {MAX_LOGPROB_GAP}): the sampler has other weights, temperature or tokenizer"
+            f"the sampler's log-probs differ from the trainer's by {gap:.3f} per token "
+            f"(rounding: at most {MAX_LOGPROB_GAP}): the sampler has other weights, temperature or "
+            f"tokenizer"
         )
 
 

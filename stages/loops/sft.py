@@ -11,7 +11,7 @@ Departure from GKD: every token of an optimizer step weighs the same, as in TRL;
 completion does.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -179,10 +179,10 @@ def train(
         totals: dict[str, float] = {}
         num_read, num_positions = 0, 0
         for batch in model_batches(model, groups):
-            losses = compute_losses(model, batch, num_tokens, teacher)
-            combine_losses(losses, teacher).backward()
-            for name, loss in losses.items():
-                totals[name] = totals.get(name, 0.0) + loss.item()
+            loss, means = compute_losses(model, batch, num_tokens, teacher)
+            loss.backward()
+            for name, mean in means.items():
+                totals[name] = totals.get(name, 0.0) + mean.item()
             num_read += batch.num_tokens
             num_positions += batch.num_padded
         metrics: Metrics = {
@@ -200,25 +200,21 @@ def train(
 
 def compute_losses(
     model: Policy, batch: Batch, num_tokens: int, teacher: Teacher | None
-) -> dict[str, Tensor]:
-    """The batch's shares of the step's mean losses: `loss/nll`, and with a teacher the KL."""
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The batch's shares of the step's loss, and of its mean losses that are logged.
+
+    Without a teacher the loss is the negative log-likelihood, `loss/nll`; with one it is
+    KL + likelihood_coef x negative log-likelihood.
+    """
     if teacher is None:
         logprobs = model(batch, temperature=1.0, entropy=False).logprobs
-        return {"loss/nll": token_mean(-logprobs, batch.mask, num_tokens=num_tokens)}
+        nll = token_mean(-logprobs, batch.mask, num_tokens=num_tokens)
+        return nll, {"loss/nll": nll}
     temperature, coef = teacher.loss.temperature, teacher.loss.likelihood_coef
     outputs = model.compute_forward_kl(
         batch, teacher.policy, temperature=temperature, learn_likelihood=coef > 0
     )
-    return {
-        "loss/nll": token_mean(-outputs.logprobs, batch.mask, num_tokens=num_tokens),
-        "loss/forward_kl": token_mean(outputs.divergences, batch.mask, num_tokens=num_tokens),
-    }
-
-
-def combine_losses(losses: Mapping[str, Tensor], teacher: Teacher | None) -> Tensor:
-    """Negative log-likelihood, or with a teacher KL + likelihood_coef x negative log-likelihood."""
-    if teacher is None:
-        return losses["loss/nll"]
-    if not (coef := teacher.loss.likelihood_coef):
-        return losses["loss/forward_kl"]
-    return losses["loss/forward_kl"] + coef * losses["loss/nll"]
+    nll = token_mean(-outputs.logprobs, batch.mask, num_tokens=num_tokens)
+    divergence = token_mean(outputs.divergences, batch.mask, num_tokens=num_tokens)
+    loss = divergence + coef * nll if coef else divergence
+    return loss, {"loss/nll": nll, "loss/forward_kl": divergence}

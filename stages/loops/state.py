@@ -52,17 +52,34 @@ class State:
     def optimizer(self, name: str, model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
         """AdamW of `model`, which a checkpoint calls `name`; in a loaded state, both are restored.
 
-        A ValueError if the checkpoint is of another model.
+        A parameter that had no gradient yet has no moments. A ValueError if the checkpoint is of
+        another model.
         """
         optimizer = make_adamw(model, config)
         optimizer.register_step_pre_hook(lambda *_: self.begin_update())
         self._trained[name] = model, optimizer
-        if self.step:
-            keys = [key for key in self._loaded if key.startswith(f"{name}/")]
-            tensors = {key: self._loaded[key] for key in keys}
-            _restore(_named(name, model), optimizer, tensors)
-            for key in tensors:
-                del self._loaded[key]
+        if not self.step:
+            return optimizer
+        keys = [key for key in self._loaded if key.startswith(f"{name}/")]
+        saved = {key: self._loaded.pop(key) for key in keys}
+        parameters, names = _named(name, model), {key.rpartition("/")[0] for key in saved}
+        if names != set(parameters):
+            differing = sorted(names ^ set(parameters))
+            raise ValueError(
+                f"the checkpoint is of another model: {differing[0]} and {len(differing) - 1} more "
+                f"parameters are in one of the two alone. Remove it, or train the model that it is "
+                f"of."
+            )
+        for key, parameter in parameters.items():
+            sharding.copy_into(parameter, saved[f"{key}/weight"])
+            for moment in ("exp_avg", "exp_avg_sq"):
+                if (value := saved.get(f"{key}/{moment}")) is not None:
+                    place = torch.zeros_like(parameter, requires_grad=False)
+                    sharding.copy_into(place, value)
+                    optimizer.state[parameter][moment] = place
+            if (count := saved.get(f"{key}/step")) is not None:
+                # Where AdamW has it when it is fused: beside the weights.
+                optimizer.state[parameter]["step"] = count.to(parameter.device)
         return optimizer
 
     def begin_update(self) -> None:
@@ -116,31 +133,6 @@ def _named(name: str, model: nn.Module) -> dict[str, nn.Parameter]:
         for path, parameter in model.named_parameters()
         if parameter.requires_grad
     }
-
-
-def _restore(
-    parameters: Mapping[str, nn.Parameter],
-    optimizer: torch.optim.Optimizer,
-    saved: Mapping[str, Tensor],
-) -> None:
-    """Weights and moments as they were; a parameter that had no gradient yet has no moments."""
-    names = {key.rpartition("/")[0] for key in saved}
-    if names != set(parameters):
-        differing = sorted(names ^ set(parameters))
-        raise ValueError(
-            f"the checkpoint is of another model: {differing[0]} and {len(differing) - 1} more "
-            f"parameters are in one of the two alone. Remove it, or train the model that it is of."
-        )
-    for key, parameter in parameters.items():
-        sharding.copy_into(parameter, saved[f"{key}/weight"])
-        for moment in ("exp_avg", "exp_avg_sq"):
-            if (value := saved.get(f"{key}/{moment}")) is not None:
-                place = torch.zeros_like(parameter, requires_grad=False)
-                sharding.copy_into(place, value)
-                optimizer.state[parameter][moment] = place
-        if (count := saved.get(f"{key}/step")) is not None:
-            # Where AdamW has it when it is fused: beside the weights.
-            optimizer.state[parameter]["step"] = count.to(parameter.device)
 
 
 def optimise(

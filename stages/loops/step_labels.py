@@ -24,7 +24,7 @@ from stages.models.size import Size
 from stages.records.problems import Prompt
 from stages.records.steps import PrefixCount
 from stages.rewards import answer_checker
-from stages.sampler import Sample, Sampler
+from stages.sampler import Sampler
 from stages.seeding import derive_seed
 
 CHUNK = 256
@@ -84,8 +84,18 @@ def count_right(
             temperature=config.temperature,
             max_new_tokens=[limit - len(prefix) for _, prefix in prefixes],
         )
-        pairs = zip(prefixes, samples_by_prefix, strict=True)
-        rows = [_count(prefix, samples, decode) for prefix, samples in pairs]
+        rows: list[PrefixCount] = []
+        for (prompt, prefix_ids), samples in zip(prefixes, samples_by_prefix, strict=True):
+            texts = [decode([*prefix_ids, *sample.token_ids]) for sample in samples]
+            num_right = sum(answer_checker.solves_problem(prompt, text) for text in texts)
+            low, high = intervals.wilson_interval(num_right, len(samples), confidence=0.95)
+            rows.append(
+                PrefixCount(
+                    id=prompt.id, prefix_ids=[*prefix_ids], num_completions=len(samples),
+                    num_right=num_right, low=round(low, 6), high=round(high, 6),
+                    generated_tokens=sum(len(sample.token_ids) for sample in samples),
+                )
+            )  # fmt: skip
         num_drawn = sum(row.num_completions for row in rows)
         metrics = {
             "tokens/generated": sum(row.generated_tokens for row in rows),
@@ -111,19 +121,3 @@ def summarise_passes(parts: Parts, counts: Sequence[PrefixCount], size: Size) ->
     passes = work.count_passes("policy", "sampled", positions=positions, outputs=generated)
     total = work.sum_work([passes], {"policy": size}) if counts else {}
     return {"generated_tokens": generated, "trained_tokens": 0, "work": total}
-
-
-def _count(prefix: Prefix, samples: Sequence[Sample], decode: Decode) -> PrefixCount:
-    prompt, prefix_ids = prefix
-    texts = [decode([*prefix_ids, *sample.token_ids]) for sample in samples]
-    num_right = sum(answer_checker.solves_problem(prompt, text) for text in texts)
-    low, high = intervals.wilson_interval(num_right, len(samples), confidence=0.95)
-    return PrefixCount(
-        id=prompt.id,
-        prefix_ids=list(prefix_ids),
-        num_completions=len(samples),
-        num_right=num_right,
-        low=round(low, 6),
-        high=round(high, 6),
-        generated_tokens=sum(len(sample.token_ids) for sample in samples),
-    )

@@ -51,6 +51,13 @@ def count_batch_passes(
     return count_passes(model, kind, positions=positions, outputs=outputs)
 
 
+def count_trained(model: str, batches: Sequence[Batch], *, logits: bool = True) -> dict[str, int]:
+    """`tokens/trained` and the passes of an optimizer step on these micro-batches."""
+    num_tokens = sum(int(batch.mask.sum()) for batch in batches)
+    passes = count_batch_passes(model, "trained", batches, logits=logits)
+    return {"tokens/trained": num_tokens, **passes}
+
+
 def count_sampling(
     prompts: Iterable[Sequence[int]],
     completions: Iterable[Sequence[int]],

@@ -3,7 +3,7 @@
 The numbers are written with all their bits. Write curves.json anew only where a change of the
 numbers is meant, and say in the commit why they changed:
 
-    python -m pytest tests/golden --golden-write
+    GOLDEN_WRITE=1 python -m pytest -n 0 tests/golden
 """
 
 import json

@@ -13,7 +13,7 @@ from stages.algorithms.flops import Passes
 from stages.engines.transformers import TransformersSampler
 from stages.loops import rl, sft
 from stages.loops.method import GroupRlConfig, Settings
-from stages.loops.rl import Coefs, Minibatch, TokenGrids
+from stages.loops.rl import Minibatch, TokenGrids
 from stages.models import policy, size
 from stages.models.batch import Batch, Group, eval_no_grad, make_batch
 from stages.models.policy import Policy
@@ -133,8 +133,7 @@ def update_speed(scale: Scale, device: torch.device) -> list[Measurement]:
     def step() -> None:
         new = policy_model(batch, temperature=1.0, entropy_gradient=False)
         old = new.logprobs.detach()
-        coefs = Coefs(kl=0.0, old_kl=0.0)
-        loss, _ = rl.policy_loss(new, old, grids, batch.mask, minibatch, settings, coefs)
+        loss, _ = rl.policy_loss(new, old, grids, batch.mask, minibatch, settings)
         loss.backward()
         step_optimizer(optimizer, OPTIM, 0, 1)
 

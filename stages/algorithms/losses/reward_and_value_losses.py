@@ -38,7 +38,7 @@ def outcome_label_loss(scores: Completions, labels: Completions) -> Completions:
         loss = - y log sigmoid(s) - (1 - y) log sigmoid(-s),   y: 0, 1 or a probability
 
     After the verifiers of Cobbe et al., "Training Verifiers to Solve Math Word Problems" (2021),
-    section 4, https://arxiv.org/abs/2110.14168. Departures: one prediction a completion, at its
+    section 4, https://arxiv.org/abs/2110.14168. Departures: one prediction per completion, at its
     last token, where theirs is made at every token (their solution-level variant, which they
     find to overfit sooner); no language-modelling loss beside it. Where right and wrong
     completions have the same total weight, sigmoid(score) is P(right) in a pool of which half is

@@ -3,14 +3,12 @@
 Of a large vocabulary the passes run on tensors without numbers, and their bytes are counted.
 """
 
-import math
 from functools import partial
 
 import pytest
 import torch
 from largest_tensor import LargestTensor
 from live_memory import LiveMemory
-from scipy.special import log_softmax, rel_entr
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -87,13 +85,6 @@ def test_values_and_gradients_are_those_of_the_definition(name, limits, temperat
     assert not actual[0].grad[::4].any(), "what counts nothing has no gradient"
 
 
-def test_the_forward_kl_is_that_of_another_library():
-    logits = [((h @ w.T + b) / 0.7).numpy() for h, w, b in (make(TEACHER_WIDTH, 1), make(WIDTH, 0))]
-    p, q = (log_softmax(each, axis=-1) for each in logits)
-    expected = rel_entr(math.e**p, math.e**q).sum(-1).tolist()
-    assert of_divergence(make()).tolist() == pytest.approx(expected)
-
-
 @in_chunks
 def test_entropies_have_a_gradient_on_request_alone(limits):
     layer = [x.requires_grad_() for x in make()]
@@ -129,12 +120,6 @@ def test_an_equal_teacher_has_no_divergence_and_a_teacher_no_gradient(limits, dt
 
 
 @every_term
-@in_chunks
-def test_no_position_gives_nothing(name, limits):
-    assert TERMS[name](make(tokens=0), limits=limits).shape == (0,)
-
-
-@every_term
 def test_no_tensor_is_larger_than_the_hidden_states(name):
     layer = make(tokens=200)
     layer[0].requires_grad_()
@@ -151,8 +136,8 @@ def test_bfloat16_logits_are_normalised_in_float32():
         assert {x.dtype for x in part} == {torch.float32}
     logits = (hidden @ weight.T).double() / 0.7
     expected = logits.log_softmax(-1)[range(TOKENS), chosen()]
-    found, _ = of_logprobs([hidden, weight, None])
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    actual, _ = of_logprobs([hidden, weight, None])
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @every_term

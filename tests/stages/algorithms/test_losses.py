@@ -1,17 +1,20 @@
 """Every loss, estimator and weight against its formula in plain numbers, and what holds of all.
 
-A row of TABLE is a function, how it is called on columns of single numbers, its formula with `math`
-alone, and the inputs that have a gradient. Values are compared on a grid that has both sides of
-every clip, gradients with central differences of the formula. To add a loss, add its row.
+A row of TABLE is a function, how it is called on columns of single numbers, its formula in plain
+numbers (of pairs: `pairs_by_hand`), and the inputs that have a gradient. Values are compared on a
+grid that has both sides of every clip, gradients with central differences of the formula. To add a
+loss, add its row.
 """
 
 import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 import torch
+from pairs_by_hand import pair_loss
 
 from stages.algorithms import kl
 from stages.algorithms.losses import importance_ratios as ratios
@@ -169,67 +172,38 @@ def make_pairs(*columns):
     return pairs.PairLogprobs(*columns, torch.full((number,), 2), torch.full((number,), 4))
 
 
-def preference(function, plain, **numbers):
+def preference(function, kind, **numbers):
+    def plain(*log_probs, **_):
+        c, r, *refs = torch.tensor(log_probs, dtype=torch.float64)
+        results = pair_loss(kind, SimpleNamespace(**numbers), c, r, refs, (2, 4))
+        return tuple(map(float, results))
+
     return Row(function=function, call=lambda *columns: function(make_pairs(*columns), **numbers),
-        plain=lambda *x, **_: plain(*x), grid=PAIR, graded=("c", "r"), extremes=ANY)  # fmt: skip
-
-
-def h(c, r, cr, rr):
-    return (c - cr) - (r - rr)
-
-
-def means(c, r, cr, rr):
-    return c / 2, r / 4, cr / 2, rr / 4
-
-
-def odds(x):
-    return x - log(1 - exp(x))
-
-
-def cdpo(*x):
-    m = 0.5 * h(*x)
-    return 0.8 * nls(m) + 0.2 * nls(-m), m
-
-
-def robust(*x):
-    m = 0.5 * h(*x)
-    return (0.75 * nls(m) - 0.25 * nls(-m)) / 0.5, m
-
-
-def simpo(c, r, *_):
-    m = 2 * (c / 2 - r / 4)
-    return nls(m - 0.5), m
-
-
-def orpo(c, r, *_):
-    m = odds(c / 2) - odds(r / 4)
-    return -c / 2 + 0.3 * nls(m), m
+        plain=plain, grid=PAIR, graded=("c", "r"), extremes=ANY)  # fmt: skip
 
 
 PREFERENCES = {
-    "dpo": preference(pairs.dpo_loss, lambda *x: (nls(0.5 * h(*x)), 0.5 * h(*x)), beta=0.5,
-                      label_smoothing=0.0),
-    "cdpo": preference(pairs.dpo_loss, cdpo, beta=0.5, label_smoothing=0.2),
-    "robust": preference(pairs.robust_dpo_loss, robust, beta=0.5, flip_rate=0.25),
-    "ipo_sum": preference(pairs.ipo_sum_loss, lambda *x: ((h(*x) - 2) ** 2, 0.25 * h(*x)),
-                          beta=0.25),
-    "ipo_mean": preference(pairs.ipo_mean_loss, lambda *x: (
-        (h(*means(*x)) - 2) ** 2, 0.25 * h(*means(*x))), beta=0.25),
-    "hinge": preference(pairs.hinge_loss, lambda *x: (max(0, 1 - 0.45 * h(*x)), 0.45 * h(*x)),
-                        beta=0.45),
-    "simpo": preference(free.simpo_loss, simpo, beta=2.0, gamma=0.5),
-    "orpo": preference(free.orpo_loss, orpo, lam=0.3),
-    "cpo": preference(free.cpo_loss, lambda c, r, *_: (nls(0.5 * (c - r)) - 0.25 * c / 2,
-                                                       0.5 * (c - r)), beta=0.5, alpha=0.25),
-    "cpo_alone": preference(free.cpo_loss, lambda c, r, *_: (nls(0.5 * (c - r)), 0.5 * (c - r)),
-                            beta=0.5, alpha=0.0),
-}  # fmt: skip
+    "dpo": preference(pairs.dpo_loss, "sigmoid", beta=0.5, label_smoothing=0.0),
+    "cdpo": preference(pairs.dpo_loss, "sigmoid", beta=0.5, label_smoothing=0.2),
+    "robust": preference(pairs.robust_dpo_loss, "robust", beta=0.5, flip_rate=0.25),
+    "ipo_sum": preference(pairs.ipo_sum_loss, "ipo_sum", beta=0.25),
+    "ipo_mean": preference(pairs.ipo_mean_loss, "ipo_mean", beta=0.25),
+    "hinge": preference(pairs.hinge_loss, "hinge", beta=0.45),
+    "simpo": preference(free.simpo_loss, "simpo", beta=2.0, gamma=0.5),
+    "orpo": preference(free.orpo_loss, "orpo", lam=0.3),
+    "cpo": preference(free.cpo_loss, "cpo", beta=0.5, alpha=0.25),
+    "cpo_alone": preference(free.cpo_loss, "cpo", beta=0.5, alpha=0.0),
+}
 
 
 def kto_columns(x, ref, good, z):
     results = [pairs.kto_loss(x[i : i + 1], ref[i : i + 1], good[i : i + 1] > 0, z[i], beta=0.5,
         desirable_weight=2.0, undesirable_weight=1.0) for i in range(len(x))]  # fmt: skip
     return [torch.cat(part) for part in zip(*results, strict=True)]
+
+
+def odds(x):
+    return x - log(1 - exp(x))
 
 
 def kto(x, ref, good, z, **_):
@@ -304,8 +278,8 @@ def columns(row, grid, dtype=torch.float64):
 
 
 def results(row, inputs):
-    found = row.call(*inputs)
-    return found if isinstance(found, (tuple, list)) else (found,)
+    actual = row.call(*inputs)
+    return actual if isinstance(actual, (tuple, list)) else (actual,)
 
 
 def test_every_public_function_is_in_the_table():
@@ -325,18 +299,18 @@ def test_results_are_those_of_the_formula(row):
     numbers, inputs = columns(row, row.grid)
     expected = [row.plain(*item) for item in numbers]
     expected = expected if isinstance(expected[0], tuple) else [(item,) for item in expected]
-    for found, plain in zip(results(row, inputs), zip(*expected, strict=True), strict=True):
-        result = torch.tensor(plain, dtype=found.dtype)
-        torch.testing.assert_close(found.detach(), result, rtol=1e-12, atol=1e-12)
+    for actual, plain in zip(results(row, inputs), zip(*expected, strict=True), strict=True):
+        result = torch.tensor(plain, dtype=actual.dtype)
+        torch.testing.assert_close(actual.detach(), result, rtol=1e-12, atol=1e-12)
 
 
 @each
 def test_gradients_are_central_differences_and_no_other_input_has_one(row):
     numbers, inputs = columns(row, row.grid)
-    found = results(row, inputs)[0]
-    assert found.requires_grad == bool(row.graded)
+    actual = results(row, inputs)[0]
+    assert actual.requires_grad == bool(row.graded)
     if row.graded:
-        found.sum().backward()
+        actual.sum().backward()
 
     def loss(item, place, change):
         moved = [x + change * (at == place) for at, x in enumerate(item)]
@@ -357,10 +331,10 @@ def test_gradients_are_central_differences_and_no_other_input_has_one(row):
     ids=[name for name, row in TABLE.items() if row.extremes])  # fmt: skip
 def test_extreme_numbers_give_no_nan_in_value_or_gradient(row, dtype):
     _, inputs = columns(row, row.extremes, dtype)
-    found = results(row, inputs)
-    assert not any(result.isnan().any() for result in found)
+    actual = results(row, inputs)
+    assert not any(result.isnan().any() for result in actual)
     if row.graded:
-        found[0].sum().backward()
+        actual[0].sum().backward()
         assert not any(x.grad is not None and x.grad.isnan().any() for x in inputs)
 
 
@@ -370,11 +344,11 @@ def test_a_capped_log_ratio_is_20_and_leaves_finite_numbers(name, old):
     new = torch.tensor([-1.0], requires_grad=True)
     others = [torch.tensor([old])] + [torch.tensor([2.0])] * (name in SURROGATES)
     inputs = [torch.ones(1), new, *others] if name == "corrected" else [new, *others]
-    found = results(TABLE[name], inputs)[0]
-    found.sum().backward()
-    assert found.isfinite().all()
+    actual = results(TABLE[name], inputs)[0]
+    actual.sum().backward()
+    assert actual.isfinite().all()
     assert new.grad.isfinite().all()
-    assert name != "log_ratio" or (found.item(), new.grad.item()) == (20.0, 0.0)
+    assert name != "log_ratio" or (actual.item(), new.grad.item()) == (20.0, 0.0)
 
 
 LOGICAL = torch.tensor([[True] * 3, [True, False, False], [False] * 3])
@@ -431,8 +405,8 @@ def test_swapping_a_pair_turns_its_margin_and_no_pair_is_no_loss(row):
     # By the row's own formula; its lengths go with the completions.
     lengths = torch.full_like(c, 4).long(), torch.full_like(c, 2).long()
     turned = pairs.PairLogprobs(r, c, rr, cr, *lengths).swapped()
-    for found, expected in zip(turned, make_pairs(*inputs), strict=True):
-        assert torch.equal(found, expected)
+    for actual, expected in zip(turned, make_pairs(*inputs), strict=True):
+        assert torch.equal(actual, expected)
     empty = torch.zeros(0)
     assert [result.shape for result in row.call(empty, empty, empty, empty)] == [(0,), (0,)]
 
@@ -454,8 +428,8 @@ def test_no_labelled_step_is_refused():
 
 
 def test_log1mexp_loses_no_digits():
-    found = free.log1mexp(torch.tensor([-1e-12, -50.0], dtype=torch.float64)).tolist()
-    assert found == pytest.approx([log(1e-12), -exp(-50.0)], rel=1e-12, abs=0)
+    actual = free.log1mexp(torch.tensor([-1e-12, -50.0], dtype=torch.float64)).tolist()
+    assert actual == pytest.approx([log(1e-12), -exp(-50.0)], rel=1e-12, abs=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -71,16 +71,16 @@ def vote(answers, weights, n):
 
 def weighted(_scores, _quality, answers, weights, n):
     chosen = np.array(subsets(len(answers), n))
-    found = votes.weighted_vote(answers, weights, RIGHT, subsets=chosen)
-    return vote(answers, weights, n), found
+    actual = votes.weighted_vote(answers, weights, RIGHT, subsets=chosen)
+    return vote(answers, weights, n), actual
 
 
 def majority(_scores, _quality, answers, _weights, n):
     kinds = sorted(set(answers.tolist()) - {-1})
     sizes = np.array([(answers == kind).sum() for kind in kinds], dtype=np.int64)
     right = RIGHT[kinds] if kinds else np.array([], dtype=bool)
-    (found,) = votes.majority_vote(sizes, right, num_unreadable=int((answers == -1).sum()), ns=[n])
-    return vote(answers, np.ones(len(answers)), n), float(found)
+    (actual,) = votes.majority_vote(sizes, right, num_unreadable=int((answers == -1).sum()), ns=[n])
+    return vote(answers, np.ones(len(answers)), n), float(actual)
 
 
 ESTIMATES = [best, any_right, cost, weighted, majority]
@@ -90,20 +90,8 @@ ESTIMATES = [best, any_right, cost, weighted, majority]
 def test_estimates_are_means_over_all_subsets(estimate):
     for pool in random_pools():
         for n in range(1, len(pool[0]) + 1):
-            expected, found = estimate(*pool, n)
-            assert found == pytest.approx(expected, abs=1e-12), (pool, n)
-
-
-@pytest.mark.parametrize("estimate", [best, weighted, majority], ids=lambda f: f.__name__)
-def test_sample_order_and_scale_do_not_matter(estimate):
-    stream = np.random.default_rng(1)
-    for scores, quality, answers, weights in random_pools():
-        order = stream.permutation(len(scores))
-        same = np.exp(scores) + 7, quality, answers, 3.7 * weights
-        for n in (1, len(scores)):
-            _, expected = estimate(scores, quality, answers, weights, n)
-            _, found = estimate(*(column[order] for column in same), n)
-            assert found == pytest.approx(expected, abs=1e-12)
+            expected, actual = estimate(*pool, n)
+            assert actual == pytest.approx(expected, abs=1e-12), (pool, n)
 
 
 def test_a_vote_of_a_large_pool_is_exact_and_its_chances_sum_to_one():
@@ -148,18 +136,18 @@ def test_the_kl_of_best_of_n_is_that_of_every_draw_and_of_scores_in_order_alone(
     completions, scores, n
 ):
     scores = np.array(scores, dtype=float)
-    found = best_of_n.kl_plug_in(scores, n=n)
-    assert found == pytest.approx(every_draw(completions, scores, n), abs=1e-12)
-    assert best_of_n.kl_plug_in(np.exp(scores)[::-1].copy(), n=n) == found
-    assert best_of_n.kl_plug_in(np.repeat(scores, 2), n=n) == pytest.approx(found)
+    actual = best_of_n.kl_plug_in(scores, n=n)
+    assert actual == pytest.approx(every_draw(completions, scores, n), abs=1e-12)
+    assert best_of_n.kl_plug_in(np.exp(scores)[::-1].copy(), n=n) == actual
+    assert best_of_n.kl_plug_in(np.repeat(scores, 2), n=n) == pytest.approx(actual)
 
 
 @pytest.mark.parametrize("n", [1, 2, 16, 1000])
 def test_the_kl_keeps_below_its_bound_and_comes_near_it_where_nothing_ties(n):
     stream = np.random.default_rng(0)
     for size, values in ((16, 16), (16, 4), (200, 50)):
-        found = best_of_n.kl_plug_in(stream.integers(0, values, size).astype(float), n=n)
-        assert 0.0 <= found <= min(best_of_n.kl_bound(n), math.log(size)) + 1e-12
+        actual = best_of_n.kl_plug_in(stream.integers(0, values, size).astype(float), n=n)
+        assert 0.0 <= actual <= min(best_of_n.kl_bound(n), math.log(size)) + 1e-12
     if n <= 16:
         many = best_of_n.kl_plug_in(stream.random(20_000), n=n)
         assert many == pytest.approx(best_of_n.kl_bound(n), abs=1e-4)
@@ -206,20 +194,3 @@ def test_every_row_is_in_one_batch_or_bin_within_its_limit(limit):
     assert all(len(b) == 1 or total <= limit for b, total in zip(bins, sums, strict=True))
     for number, chosen in enumerate(bins):
         assert all(sums[b] + lengths[i] > limit for b in range(number) for i in chosen)
-
-
-@pytest.mark.weekly
-def test_best_of_n_is_unbiased_for_fresh_samples_and_the_plug_in_kl_a_little_low():
-    stream = np.random.default_rng(1)
-    quality = stream.integers(0, 2, (4000, 8)).astype(float)
-    scores = quality + stream.normal(size=quality.shape)
-    estimates = [best_of_n.best_of_n(s, q, n=3) for s, q in zip(scores, quality, strict=True)]
-    direct = quality[np.arange(4000), scores[:, :3].argmax(axis=1)]
-    standard_error = np.hypot(np.std(estimates), np.std(direct)) / np.sqrt(4000)
-    assert abs(mean(estimates) - mean(direct)) < 4 * standard_error
-    assert np.std(estimates) < np.std(direct)
-    shares = np.array([0.3, 0.2, 0.15, 0.1, 0.08, 0.07, 0.04, 0.03, 0.02, 0.01])
-    q = np.diff(np.cumsum(shares) ** 4, prepend=0.0)
-    truth = float((q * np.log(q / shares)).sum())
-    pools = np.random.default_rng(2).choice(10, (2000, 16), p=shares).astype(float)
-    assert 0.95 * truth < mean([best_of_n.kl_plug_in(pool, n=4) for pool in pools]) < 0.99 * truth

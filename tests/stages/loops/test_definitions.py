@@ -17,15 +17,15 @@ import pytest
 import rl_by_hand
 import torch
 from every_loop import FORWARD_KL, KIND, NUM_ROWS, PAIRS, RL, STEP_ID, Setup
+from pairs_by_hand import pair_loss
 from rl_by_hand import CHOICES, Completion, Rewarded
 from tiny_checkpoints import EOS, plain_logprobs
 from tiny_rollouts import decode, even_share, make_demonstrations, make_pairs, make_prompts
-from torch.nn.functional import logsigmoid, relu
+from torch.nn.functional import logsigmoid
 
 from stages import loops
 from stages.loops import kto, rollouts
 from stages.loops.method import HYPERPARAMETERS, Method
-from stages.loops.preference import PreferencePreset
 from stages.loops.state import State
 
 TEMPERATURE, LIMIT = every_loop.SIZES["temperature"], every_loop.SIZES["max_new_tokens"]
@@ -95,37 +95,6 @@ def forward_kl_loss(models, name):
     return loss, {"loss/forward_kl": divergence, "loss/nll": likelihood}
 
 
-def pair_loss(preset: PreferencePreset, chosen, rejected, refs, lengths):
-    """Loss and margin of a pair, by log-probs of both completions."""
-    b, (n, m) = preset.beta, lengths
-    h = (chosen - refs[0]) - (rejected - refs[1])
-    per_token = (chosen - refs[0]) / n - (rejected - refs[1]) / m
-    match preset.kind:
-        case "sigmoid":
-            s = preset.label_smoothing
-            return -(1 - s) * logsigmoid(b * h) - s * logsigmoid(-b * h), b * h
-        case "robust":
-            e = preset.flip_rate
-            signed = (1 - e) * logsigmoid(b * h) - e * logsigmoid(-b * h)
-            return -signed / (1 - 2 * e), b * h
-        case "ipo_sum":
-            return (h - 1 / (2 * b)) ** 2, b * h
-        case "ipo_mean":
-            return (per_token - 1 / (2 * b)) ** 2, b * per_token
-        case "hinge":
-            return relu(1 - b * h), b * h
-        case "simpo":
-            margin = b * (chosen / n - rejected / m)
-            return -logsigmoid(margin - preset.gamma), margin
-        case "orpo":
-            x, y = chosen / n, rejected / m
-            odds = x - torch.log(1 - x.exp()) - (y - torch.log(1 - y.exp()))
-            return -x - preset.lam * logsigmoid(odds), odds
-        case "cpo":
-            margin = b * (chosen - rejected)
-            return -logsigmoid(margin) - preset.alpha * chosen / n, margin
-
-
 def preference_loss(models, name):
     preset, losses, margins, logs = presets.loss(name), [], [], []
     for pair in PAIRS:
@@ -136,8 +105,8 @@ def preference_loss(models, name):
             for role in ("policy", "reference")
         )
         ref = [x.detach() for x in ref]
-        loss, margin = pair_loss(preset, *new, ref, lengths)
-        turned, _ = pair_loss(preset, *new[::-1], ref[::-1], lengths[::-1])
+        loss, margin = pair_loss(preset.kind, preset, *new, ref, lengths)
+        turned, _ = pair_loss(preset.kind, preset, *new[::-1], ref[::-1], lengths[::-1])
         losses.append(pair.probability * loss + (1 - pair.probability) * turned)
         margins.append(margin)
         logs.append([*new, new[0] - ref[0], new[1] - ref[1]])
@@ -506,7 +475,9 @@ def check_rollout_batch(name, drift, **changes):
     setup = Setup(name, is_exact=True, drift=drift, **changes)
     method = setup.method
     coefs = [0.0 if method.kl == "none" else 1.5 * method.kl_coef, 0.7 * method.old_kl_coef]
-    step, updates = setup.take_updates(distance=0.01, state=State(numbers={"coefs": coefs}))
+    state = State(numbers={"coefs": coefs})
+    # Micro-batches of which not all are as wide as the longest completion.
+    step, updates = setup.take_updates(distance=0.01, state=state, max_tokens=24)
     assert len(updates) == 2
     with every_loop.default_dtype(torch.float64):
         by_hand = ByHand(setup, step.rows, updates[0].models, coefs)

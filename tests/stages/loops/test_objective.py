@@ -10,7 +10,7 @@ from tiny_rollouts import make_settings
 
 from stages.loops import rl
 from stages.loops.method import Method
-from stages.loops.rl import Coefs, Minibatch, TokenGrids
+from stages.loops.rl import Minibatch, TokenGrids
 from stages.models.policy import TokenLogprobs
 
 FILLERS = (1e30, math.nan, math.inf, -math.inf)
@@ -56,7 +56,6 @@ def test_no_log_prob_that_can_occur_and_nothing_outside_of_completions_gives_nan
             mask,
             Minibatch(batches=[], num_tokens=9, num_sequences=4, num_right_tokens=9),
             make_settings(method),
-            Coefs(kl=0.3, old_kl=0.7),
         )  # fmt: skip
         (gradient,) = torch.autograd.grad(loss, leaf)
         assert loss.isfinite()

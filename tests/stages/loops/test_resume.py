@@ -1,7 +1,6 @@
 """A run resumes from any of its steps, and ends with the bits of one that never stopped."""
 
 import errno
-import os
 import threading
 
 import every_loop
@@ -171,16 +170,6 @@ def touch(path):
     (path / "a").touch()
 
 
-def test_two_checkpoints_are_kept_by_number_whatever_the_clock_says(tmp_path):
-    (tmp_path / ".step-00000004.partial").mkdir()
-    for step in (1, 2, 3):
-        checkpoints.write(tmp_path, step, touch, {})
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["step-00000002", "step-00000003"]
-    os.utime(tmp_path / "step-00000002", (2e9, 2e9))
-    assert checkpoints.find_last_checkpoint(tmp_path) == tmp_path / "step-00000003"
-
-
 def test_an_error_of_the_disk_that_may_pass_removes_no_checkpoint(tmp_path, monkeypatch):
     checkpoints.write(tmp_path, 1, touch, {})
 
@@ -222,10 +211,3 @@ def test_the_clock_set_back_makes_no_checkpoint_late(tmp_path, monkeypatch):
     assert not writer.due()
     now[0] += 2
     assert writer.due()
-
-
-@pytest.mark.parametrize("seconds", ["soon", "-1", "nan", ""])
-def test_an_interval_that_is_no_number_of_seconds_is_refused(seconds, monkeypatch):
-    monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, seconds)
-    with pytest.raises(ValueError, match="POSTTRAIN_CHECKPOINT_SECONDS"):
-        checkpoints.read_interval()

@@ -372,7 +372,8 @@ def test_the_coefficient_follows_the_divergence_from_the_reference():
 def test_the_weight_of_the_divergence_from_the_old_policy_doubles_and_halves(measured, expected):
     method = Method(surrogate="kl_penalty", old_kl_target=0.01)
     metrics = {} if measured is None else {"kl/old_after": measured}
-    assert rl.next_coefs(rl.Coefs(0.04, 1.0), method, metrics, 16) == (0.04, expected)
+    adapted = rl.adapt_coefs(method, metrics, 16)
+    assert (adapted.kl_coef, adapted.old_kl_coef) == (0.04, expected)
 
 
 def test_a_step_without_a_gradient_measures_no_divergence_from_the_old_policy():

@@ -133,7 +133,7 @@ def test_kl_in_the_reward_and_a_teacher_see_the_policy_that_learns_with_its_adap
     model = load("llama")
     disable = row_policy.add_adapters(model, LoraConfig(rank=2, alpha=16), 0)
     models = make_models(model, policy=Policy(model, compute(), PAD, disable))
-    method = presets.method("rloo", staleness=1)
+    method = presets.method("rloo", staleness=1, kl_coef=0.5)
     settings = make_settings(method)
     trainer = rl.Trainer(models=models, task=make_task(8), settings=settings)
     experience = trainer.draw(1, range(4))
@@ -154,7 +154,7 @@ def test_kl_in_the_reward_and_a_teacher_see_the_policy_that_learns_with_its_adap
         same, metrics = changed.measure_logprobs(batch, index)
         assert torch.equal(same, batch.sampler_logprobs())
         assert metrics.keys() <= {"sampling/staleness"}
-    trainer.estimate(experience, 1, 0.5)
+    trainer.estimate(experience, 1)
     penalties = 0.5 * ((now - experience.grids.ref_logprobs) * batch.mask()).sum(1)
     returns = (torch.tensor(even_share(batch.texts)) - penalties).view(-1, 4)
     expected = (returns - (returns.sum(1, keepdim=True) - returns) / 3).flatten()
@@ -162,7 +162,7 @@ def test_kl_in_the_reward_and_a_teacher_see_the_policy_that_learns_with_its_adap
     # The reading is counted beside the passes of the update.
     with torch.enable_grad():
         optimizers = rl.make_optimizers(models, settings.config, State())
-        learned = trainer.learn(optimizers, experience, rl.Coefs(0.5, 1.0), 1, 10)
+        learned = trainer.learn(optimizers, experience, 1, 10)
     joined = rl.join_metrics({"work/policy/read/outputs": 5, "loss": 1}, learned)
     assert joined["work/policy/read/outputs"] == 5 + learned["work/policy/read/outputs"]
 
