@@ -158,7 +158,7 @@ def show(rows: Sequence[Rescored]) -> Iterator[Transcript]:
 
 
 def draw_steps(path: Path, rows: Sequence[Rescored]) -> None:
-    """Mean of both rewards at each step, a line a seed."""
+    """Mean of both rewards at each step, one line per seed."""
     sums: dict[tuple[int, int], list[Rescored]] = {}
     for row in rows:
         sums.setdefault((row.seed, row.step), []).append(row)

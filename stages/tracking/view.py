@@ -73,23 +73,16 @@ def sync_entries(entries: list[Entry], studies: Sequence[Entry] = ()) -> tuple[i
         for entry in studies:
             if (record := lockfile.read_record(entry)) is not None:
                 with _warn_of_refusal(entry.stage):
-                    added += sync_study(target, entry, record, entries, runs)
+                    run = sync_stage(target, entry, record)
+                    if run.is_new:
+                        added += 1
+                        ids = {name: of_stage.run_id for name, (of_stage, _) in runs.items()}
+                        ids[entry.stage] = run.run_id
+                        note = describe_stage(entry, entries, ids, target.experiment_id)
+                        target.set_tags(run.run_id, {MLFLOW_RUN_NOTE: note})
     # MLflow's pages of an experiment are else those for traces
     path = f"#/experiments/{target.experiment_id}/runs?workflowType=machine_learning"
     return added, store.find_page(path)
-
-
-def sync_study(
-    target: Store, entry: Entry, record: dict[str, Any], entries: list[Entry], runs: Runs
-) -> bool:
-    """Log the run of a study, with links to the stages that it reads; whether it was added now."""
-    run = sync_stage(target, entry, record)
-    if run.is_new:
-        ids = {stage: run_of_stage.run_id for stage, (run_of_stage, _) in runs.items()}
-        ids[entry.stage] = run.run_id
-        note = describe_stage(entry, entries, ids, target.experiment_id)
-        target.set_tags(run.run_id, {MLFLOW_RUN_NOTE: note})
-    return run.is_new
 
 
 @contextmanager
@@ -380,15 +373,10 @@ def send_points(store: Store, folder: Path, last: dict[str, dict[str, int]]) -> 
             ]
             store.log(run_id, "metrics", points)
             last_steps |= {point.key: point.step for point in points}
-            send_completions(store, run_id, folder, last_steps)
+            for path in sorted(folder.glob(f"seed-*/loop/**/{ROLLOUTS}"))[:1]:  # of the first seed
+                rows = read_rollouts(path)
+                if rows and rows[-1]["step"] != last_steps.get(ROLLOUTS):
+                    artifacts.log_tables(store, run_id, [(path.stem, to_table(rows))])
+                    last_steps[ROLLOUTS] = rows[-1]["step"]
             is_failed = (folder / "failed.json").exists()
             store.client.update_run(run_id, "FAILED" if is_failed else "RUNNING")
-
-
-def send_completions(store: Store, run_id: str, folder: Path, last_steps: dict[str, int]) -> None:
-    """Send the completions of the first seed when there is a new step of them."""
-    for path in sorted(folder.glob(f"seed-*/loop/**/{ROLLOUTS}"))[:1]:
-        rows = read_rollouts(path)
-        if rows and rows[-1]["step"] != last_steps.get(ROLLOUTS):
-            artifacts.log_tables(store, run_id, [(path.stem, to_table(rows))])
-            last_steps[ROLLOUTS] = rows[-1]["step"]
