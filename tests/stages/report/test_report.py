@@ -244,16 +244,17 @@ def test_without_gold_answers_the_report_is_of_rewards(run):
         compare.main()
 
 
-@pytest.mark.parametrize(("name", "counts"), [
-    ("evaluations/dpo/0/per_problem.jsonl", "40 and 39"),
-    ("evaluations/dpo/0/temperatures.jsonl", "test problems"),
-    ("samples/dpo/1/test_greedy.jsonl", "40 and 39"),
-    ("episodes/dpo-calculator/1/episodes.jsonl", "12 and 11"),
+@pytest.mark.parametrize(("name", "num_rows", "counts"), [
+    # a file, how many rows its last problem has, and the numbers that are reported
+    ("evaluations/dpo/0/per_problem.jsonl", 1, "40 and 39"),
+    ("evaluations/dpo/0/temperatures.jsonl", 3, "39, 40, 40"),
+    ("samples/dpo/1/test_greedy.jsonl", 1, "40 and 39"),
+    ("episodes/dpo-calculator/1/episodes.jsonl", 2, "12 and 11"),
 ])  # fmt: skip
-def test_results_of_different_runs_are_refused(run, name, counts):
+def test_results_of_different_runs_are_refused(run, name, num_rows, counts):
     path = Path("data") / name
     rows = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    path.write_text("".join(rows[: len(rows) - (2 if "episodes" in name else 1)]), encoding="utf-8")
+    path.write_text("".join(rows[:-num_rows]), encoding="utf-8")
     with pytest.raises(ValueError, match=f"{counts}.*different runs"):
         compare.main()
 
