@@ -200,25 +200,27 @@ def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> TrackedRun
 
 
 def _run_tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
-    tags = (
-        _grouping_tags(entry.stage)
-        | _row_tags(entry.command)
-        | {
-            "posttrain.input_key": entry.input_key,
-            "posttrain.lock_hash": entry.lock_hash,
-            "posttrain.result_hash": entry.result_hash,
-            **{
-                f"posttrain.{name}": record[name]
-                for name in ("attempt", "git_dirty", "host", "device")
-            },
-            **name_seeds(record),
-            "posttrain.cpu": (record.get("cpu") or {}).get("model"),
-            MLFLOW_GIT_COMMIT: record["git_commit"],
-            "mlflow.source.name": entry.command,
-            "mlflow.source.type": "JOB",
-        }
-    )
-    return {name: str(value) for name, value in tags.items() if value is not None}
+    """What a run is grouped and searched by; tags without a value are left out."""
+    tags = _grouping_tags(entry.stage) | {
+        "posttrain.input_key": entry.input_key,
+        "posttrain.lock_hash": entry.lock_hash,
+        "posttrain.result_hash": entry.result_hash,
+        **{
+            f"posttrain.{name}": record[name] for name in ("attempt", "git_dirty", "host", "device")
+        },
+        **name_seeds(record),
+        "posttrain.cpu": (record.get("cpu") or {}).get("model"),
+        MLFLOW_GIT_COMMIT: record["git_commit"],
+        "mlflow.source.name": entry.command,
+        "mlflow.source.type": "JOB",
+    }
+    # `python -m stages train_grpo grpo --train grpo --preset ...`
+    words = shlex.split(entry.command)
+    if words[1:3] == ["-m", "stages"] and len(words) > 5:
+        row = parse_row(words[4:])
+        tags |= {"method": row.by, "preset": row.preset, "from": row.policy, "on": row.on,
+                 "control": row.control}  # fmt: skip
+    return {name: str(value) for name, value in tags.items() if value not in (None, "")}
 
 
 def name_seeds(record: dict[str, Any]) -> dict[str, Any]:
@@ -234,17 +236,6 @@ def _grouping_tags(stage: str) -> dict[str, str]:
     """What the list of runs is grouped by."""
     kind, _, row = identity.name_of(stage).partition("@")
     return {"stage": kind, "posttrain.stage": stage} | ({"row": row} if row else {})
-
-
-def _row_tags(command: str) -> dict[str, str]:
-    """The words of a row: `python -m stages train_grpo grpo --train grpo --preset ...`."""
-    words = shlex.split(command)
-    if words[1:3] != ["-m", "stages"] or len(words) <= 5:
-        return {}
-    row = parse_row(words[4:])
-    tags = {"method": row.by, "preset": row.preset, "from": row.policy, "on": row.on,
-            "control": row.control}  # fmt: skip
-    return {name: value for name, value in tags.items() if value}
 
 
 def _stage_metrics(entry: Entry, record: dict[str, Any]) -> list[Metric]:

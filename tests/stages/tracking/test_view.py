@@ -52,11 +52,9 @@ def place(database: Path, tmp_path: Path, monkeypatch) -> Path:
 class View:
     """What a store holds."""
 
-    def __init__(self, uri: str | None = None) -> None:
-        self.client = mlflow.MlflowClient(uri or store.find_uri(Path.cwd()))
-        experiment = self.client.get_experiment_by_name("here")
-        assert experiment is not None
-        self.tags, self.experiment = experiment.tags, experiment.experiment_id
+    def __init__(self) -> None:
+        self.client = mlflow.MlflowClient(store.find_uri(Path.cwd()))
+        self.experiment = self.client.get_experiment_by_name("here").experiment_id
 
     def runs(self) -> dict[str, Any]:
         """By name; of executions after the first, by name and number."""
@@ -74,9 +72,6 @@ class View:
     def points(self, name: str, key: str) -> list[tuple[int, float]]:
         history = self.client.get_metric_history(self.runs()[name].info.run_id, key)
         return [(point.step, point.value) for point in history]
-
-    def state(self) -> Any:
-        return {name: run.to_dictionary() for name, run in self.runs().items()}
 
 
 def list_files(client: Any, run_id: str, folder: str | None = None) -> set[str]:
@@ -149,13 +144,14 @@ def test_a_second_call_adds_nothing_and_completes_what_an_outage_left() -> None:
     make_pipeline()
     sync()
     mine = View()
-    before, stages = mine.state(), mine.runs()
+    stages = mine.runs()
+    before = {name: run.to_dictionary() for name, run in stages.items()}
     assert sync() == 0
-    assert View().state() == before
+    assert {name: run.to_dictionary() for name, run in View().runs().items()} == before
     for name in ("train dpo", next(name for name in stages if "manifest" in name)):
         mine.client.delete_tag(stages[name].info.run_id, store.COMPLETE)
     assert sync() == 2
-    assert View().state() == before
+    assert {name: run.to_dictionary() for name, run in View().runs().items()} == before
     assert mine.points("train dpo", "loss") == [(0, 3.0), (1, 1.5)]
     # one that its user deleted stays deleted
     mine.client.delete_run(stages["train sft"].info.run_id)
