@@ -61,7 +61,7 @@ def write_run():
     for name, (kind, _) in CONTROLS.items():
         plan["policies"][name] |= {"from": "sft", "control": kind}
         for seed in SEEDS:
-            content = report_inputs.measured()["policies/dpo/training"]
+            content = report_inputs.METRICS["policies/dpo/training"]
             report_inputs.write_json(f"policies/{name}/training/{seed}/metrics.json", content)
     report_inputs.write_json("plan.json", plan)
     report_inputs.write_episodes("calculator", RATES)
