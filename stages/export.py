@@ -10,9 +10,8 @@ are those that dvc.lock has of the training, not today's. A tokenizer without a 
 one that renders messages as in training, so that chat and servers prompt the policy as it was
 trained; generation_config.json gets the temperature that was best on the dev split. Of a policy
 trained in an environment the card names that, and its success there; its words are in export.md.j2
-and report/model_card.md.j2. The policy must be the one
-that dvc.lock names, to the bit. The folder must not exist. Nothing depends on it, and what DVC
-keeps is not changed.
+and report/model_card.md.j2. The policy must be the one that dvc.lock names, to the bit. The folder
+must not exist. Nothing depends on it, and what DVC keeps is not changed.
 """
 
 import json

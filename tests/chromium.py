@@ -1,14 +1,11 @@
 """A headless Chromium that opens pages and tells what it saw there."""
 
-import base64
 import io
 import json
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -17,16 +14,10 @@ from selenium.webdriver.chrome.service import Service
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--hide-scrollbars",
-)
+)  # fmt: skip
 
 
 @contextmanager
@@ -57,22 +48,9 @@ def set_width(driver: webdriver.Chrome, width: int, *, scheme: str = "light") ->
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
-def screenshot(driver: webdriver.Chrome, path: Path, *, whole: bool = False) -> np.ndarray:
-    """Write a PNG of what is shown (or of the whole page, up to 12,000 pixels) and return it."""
-    options: dict[str, Any] = {"format": "png"}
-    if whole:
-        size = "return [innerWidth, Math.min(12000, document.documentElement.scrollHeight)]"
-        width, height = driver.execute_script(size)
-        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-        options |= {"captureBeyondViewport": True, "clip": clip}
-    data = base64.b64decode(driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
-    path.write_bytes(data)
-    return pixels(data)
-
-
-def pixels(png: bytes) -> np.ndarray:
-    """Red, green and blue of each pixel, row by row."""
-    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+def screenshot(driver: webdriver.Chrome) -> np.ndarray:
+    """Red, green and blue of each pixel that is shown, row by row."""
+    return np.asarray(Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB"))
 
 
 def requests(driver: webdriver.Chrome) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ruamel.yaml import YAML
 
 from stages.algorithms.selection import votes
 from stages.records import lines
@@ -19,44 +20,22 @@ from stages.rewards.pool_scores import Aggregation
 
 ATTACK = '<script>document.title = "run"</script>\n# big\n![x](http://127.0.0.1:9/x.png)\n#### 7'
 """A right answer to the first problem: what a model could write to get out of its place."""
+INPUTS = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml"))
+PLAN, MODEL = INPUTS["plan"], INPUTS["model"]
+METRICS = INPUTS["metrics"]
+"""Place -> metrics.json of each seed."""
 NUM_PROBLEMS, NUM_SAMPLES, KS = 40, 8, [1, 2]
 SEEDS = [0, 1, 2]
 POLICIES = {"sft": 0.5, "dpo": 0.8, "grpo": 0.82}
 """Policy -> how often it is right."""
 REWARDS = {"outcome": 1.5, "preference": -0.4}
 """Reward -> by how much it scores a right sample above a wrong one, in standard deviations."""
-PLAN = {
-    "policies": {
-        "dpo": {"train": "dpo", "preset": "dpo", "from": "sft", "on": "pairs/verifier"},
-        "sft": {"train": "sft", "preset": "sft", "from": "base", "on": "demonstrations"},
-        "grpo": {"train": "grpo", "preset": "grpo", "from": "sft", "on": "rewards/rule"},
-    },
-    "pools": {"sft": {"from": "sft", "split": "preference"}},
-    "pairs": {"verifier": {"by": "verifier", "preset": "v", "from": "sft", "on": "pools/sft"}},
-    "steps": {"sft": {"by": "completions", "preset": "c", "from": "sft", "on": "pools/sft"}},
-    "rewards": {
-        "rule": {"by": "rule", "preset": "rule", "from": "base", "on": "prompts"},
-        "outcome": {"by": "outcome", "preset": "o", "from": "sft", "on": "pools/sft"},
-        "preference": {"by": "preference", "preset": "p", "from": "sft", "on": "pairs/verifier"},
-        "process": {"by": "process", "preset": "p", "from": "sft", "on": "steps/sft"},
-    },
-}
-MODEL = {"parameters": 10, "trained_parameters": 10, "body": 100, "output": 10,
-         "trained_body": 100, "trained_output": 10}  # fmt: skip
-QUALITY = {"accuracy": {"value": 0.8, "low": 0.7, "high": 0.9}, "auc": {"value": 0.75},
-           "negative_log_likelihood": {"value": 0.5}}  # fmt: skip
 
 
 def write(seeds: list[int] = SEEDS, policies: dict[str, float] = POLICIES) -> None:
     """Write params.yaml and data/."""
-    section = {
-        "ks": KS,
-        "num_draws": 20,
-        "num_bootstrap": 200,
-        "confidence": 0.95,
-        "decimals": 5,
-        "max_cut_share": 1.0,
-    }
+    section = {"ks": KS, "num_draws": 20, "num_bootstrap": 200, "confidence": 0.95, "decimals": 5,
+               "max_cut_share": 1.0}  # fmt: skip
     model = {"path": None, "revision": None}
     content = {"seeds": seeds, "baseline": "sft", "model": model, "engine": "transformers",
                "evaluation": section}  # fmt: skip
@@ -78,7 +57,7 @@ def write(seeds: list[int] = SEEDS, policies: dict[str, float] = POLICIES) -> No
         for at, (policy, rate) in enumerate(policies.items()):
             stream = np.random.default_rng([seed, at])
             write_policy(policy, seed, prompts, rate + stream.normal() * 0.02, stream)
-        for place, metrics in measured().items():
+        for place, metrics in METRICS.items():
             write_json(f"{place}/{seed}/metrics.json", metrics)
     write_json("rewards/rule/reward.json", {})
 
@@ -196,25 +175,6 @@ def episode(start: str, index: int, *, is_right: bool, failed: bool = False) -> 
         success=is_right and not failed, ending="environment_error" if failed else "done",
         error="OSError: no connection" if failed else None,
     )  # fmt: skip
-
-
-def measured() -> dict[str, dict[str, Any]]:
-    """Place -> metrics.json of a seed."""
-    passes = {"trained": {"positions": 1000, "outputs": 100}}
-    costs = {"generated_tokens": 0, "trained_tokens": 1000, "work": {"policy": MODEL | passes}}
-    sampled = {"sampled": {"positions": 2000, "outputs": 500}}
-    drawn = {"generated_tokens": 500, "work": {"policy": MODEL | sampled}}
-    labelled = {"solutions": 20, "steps": 60, "labelled_right": 0.7, "generated_tokens": 40}
-    return {
-        **{f"policies/{name}/training": costs for name in POLICIES},
-        "pools/sft": drawn,
-        **{f"samples/{name}": drawn for name in POLICIES},
-        "pairs/verifier": {"train": {"pairs": 100}, "heldout": {"pairs": 30}},
-        "steps/sft": {"train": labelled, "heldout": labelled},
-        "rewards/outcome": costs | {"completions": 200, "heldout": QUALITY},
-        "rewards/preference": costs | {"pairs": 100, "heldout": QUALITY},
-        "rewards/process": costs | {"solutions": 20, "heldout": {"labels": {"steps": 30}}},
-    }
 
 
 def write_json(place: str, content: Any) -> None:

@@ -265,13 +265,15 @@ def test_differences(
     if len(results.seeds) < MIN_SEEDS:
         nothing = dict.fromkeys(("p", "p_holm", "significant", "seed_share", "detectable"))
         return {name: difference | nothing for name, difference in differences.items()}
-    alpha = 1.0 - results.confidence
+    alpha, clusters = 1.0 - results.confidence, results.clusters
     adjusted = holm_adjusted(means.p_value.tolist())
     detectable = crossed_means.detectable_difference(
         means.components,
         PowerDesign(significance=alpha / len(family), power=POWER),
         num_seeds=len(results.seeds),
-        num_problems=_count_problems(next(iter(family.values())), results),
+        num_problems=next(iter(family.values())).shape[1]
+        if clusters is None
+        else len(np.unique(clusters)),
     )
     for at, difference in enumerate(differences.values()):
         difference |= {
@@ -280,11 +282,6 @@ def test_differences(
             "detectable": round_metric(detectable[at]) if detectable[at] else None,
         }  # fmt: skip
     return differences
-
-
-def _count_problems(table: Table, results: Results) -> int:
-    """Number of problems, or of clusters of problems, that are independent evidence."""
-    return table.shape[1] if results.clusters is None else len(np.unique(results.clusters))
 
 
 def _estimate_means(

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -38,7 +39,7 @@ class Experiment:
     facts: dict[str, str]
     """Label -> text."""
     methods: Rows
-    """A row a policy, the baseline first."""
+    """One row per policy, the baseline first."""
 
 
 def read_experiment(
@@ -142,20 +143,15 @@ def describe_commit(digest: str) -> str:
 
 def digest_folder(folder: Path) -> str:
     """DVC's digest of a folder, as dvc.lock has it: of its files' digests, sorted by path."""
+    md5 = partial(hashlib.md5, usedforsecurity=False)
     files = {
         path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
     }
-    entries = [{"md5": _digest_file(files[name]), "relpath": name} for name in sorted(files)]
-    return f"{_md5(json.dumps(entries, sort_keys=True).encode()).hexdigest()}.dir"
-
-
-def _digest_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, _md5).hexdigest()
-
-
-def _md5(content: bytes = b"") -> Any:
-    return hashlib.md5(content, usedforsecurity=False)
+    entries: list[dict[str, str]] = []
+    for name in sorted(files):
+        with files[name].open("rb") as file:
+            entries.append({"md5": hashlib.file_digest(file, md5).hexdigest(), "relpath": name})
+    return f"{md5(json.dumps(entries, sort_keys=True).encode()).hexdigest()}.dir"
 
 
 def tabulate_method(

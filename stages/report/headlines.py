@@ -1,4 +1,4 @@
-"""What `dvc metrics show` and `dvc exp show` list: a file a number, with a key a policy.
+"""What `dvc metrics show` and `dvc exp show` list: one file per number, one key per policy.
 
 DVC makes each file a row and each key a column. The report's metrics.json has thousands of keys.
 """

@@ -30,7 +30,7 @@ from stages.report.estimates import (
 )
 from stages.report.stage_metrics import History
 
-# Okabe and Ito's palette: told apart with any kind of colour vision.
+# Okabe and Ito's palette: distinct with any kind of colour vision.
 GREY, BLUE, RED, GREEN, PINK = "#555555", "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 
@@ -47,7 +47,7 @@ _STYLE: Any = {
 }  # fmt: skip
 _LINES = (BLACK, GREY, *_ORDER[1:-1])
 MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
-"""Of the lines in one panel, so that they are told apart without colour, too."""
+"""Of the lines in one panel, so that they differ without colour, too."""
 DARK = {
     "#ffffff": "#16181c", "#e6e6e6": "#33383f", "#000000": "#e6e8eb", GREY: "#b4b8be",
     BLUE: "#5cb3ee", RED: "#ff8f4d", GREEN: "#35c795", PINK: "#e5a3c6", ORANGE: "#f0b43c",
@@ -83,24 +83,18 @@ def save_figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
         yield new_figure
         new_figure.savefig(path, metadata=_NO_METADATA[path.suffix])
     if path.suffix == ".svg":
-        path.write_text(_finish_svg(path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-def _finish_svg(text: str) -> str:
-    """The SVG with colours for a dark page, and lines to a hundredth of a point, half as large."""
-    rounded = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)
-    return rounded.replace("</style>", f"{_dark_style()}</style>", 1)
-
-
-def _dark_style() -> str:
-    """CSS that overrides matplotlib's colours; what is black has no fill of its own in its SVG."""
-    rules = "".join(
-        f'[style*="{kind}: {light.lower()}"]{{{kind}:{dark}!important}}'
-        for light, dark in DARK.items()
-        for kind in ("fill", "stroke")
-    )
-    ink = DARK["#000000"]
-    return f"@media (prefers-color-scheme: dark){{svg{{fill:{ink}}}{rules}}}"
+        rules = "".join(
+            f'[style*="{kind}: {light.lower()}"]{{{kind}:{dark}!important}}'
+            for light, dark in DARK.items()
+            for kind in ("fill", "stroke")
+        )
+        # What is black has no fill of its own.
+        style = f"svg{{fill:{DARK['#000000']}}}{rules}"
+        dark_style = f"@media (prefers-color-scheme: dark){{{style}}}"
+        text = path.read_text(encoding="utf-8")
+        # To a hundredth of a point: half as large.
+        rounded = re.sub(r' d="[^"]*"', lambda line: re.sub(r"(\.\d\d)\d+", r"\1", line[0]), text)
+        path.write_text(rounded.replace("</style>", f"{dark_style}</style>", 1), encoding="utf-8")
 
 
 def assign_colours(policies: Iterable[str]) -> dict[str, str]:
@@ -169,7 +163,7 @@ def _draw_estimate(
 
 
 def draw_accuracy_by_n(folder: Path, results: Results) -> None:
-    """A panel a policy: pass@n, the majority and best-of-n; in the numbers also votes by weight."""
+    """One panel per policy: pass@n, majority, best-of-n; in the numbers also votes by weight."""
     rows = (
         [policy, method, n, f"{table.mean():.6f}"]
         for policy, tables in results.tables.items()
@@ -180,34 +174,31 @@ def draw_accuracy_by_n(folder: Path, results: Results) -> None:
     _write_csv(folder / "accuracy_by_n.csv", ["policy", "method", "n", "accuracy"], rows)
     num_columns = min(COLUMNS, len(results.tables))
     num_rows = -(-len(results.tables) // num_columns)
+    labels = {PASS: "any right (pass@n)", MAJORITY: "majority"}
     path = folder / "accuracy_by_n.svg"
     with save_figure(path, width=8.4, height=0.9 + 2.3 * num_rows) as plot:
         panels = plot.subplots(num_rows, num_columns, squeeze=False, sharey=True).ravel()
         for place, (panel, policy) in enumerate(zip(panels, results.tables, strict=False)):
-            _draw_panel(panel, results, policy)
+            rewards = [name for name in results.methods(policy, BEST_OF) if name not in UNTESTED]
+            methods = [PASS, MAJORITY, *(f"{BEST_OF}/{reward}" for reward in rewards)]
+            for at, method in enumerate(methods):
+                numbers = results.ks if method == PASS else results.ns
+                tables = [results.tables[policy][f"{method}/{n}"] for n in numbers]
+                panel.plot(
+                    numbers, [100 * table.mean() for table in tables],
+                    color=_LINES[at % len(_LINES)], marker=MARKERS[at % len(MARKERS)],
+                    linestyle=DASHES[at % len(DASHES)], markersize=4.5,
+                    label=labels.get(method) or verdict.name_choice(method, "n"),
+                )  # fmt: skip
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(results.ks, [str(k) for k in results.ks])
+            panel.set_title(policy)
             panel.set_ylabel("accuracy, %" if place % num_columns == 0 else "")
             panel.set_xlabel("samples" if place + num_columns >= len(results.tables) else "")
         for panel in panels[len(results.tables) :]:
             panel.set_visible(False)
         handles, labels = panels[0].get_legend_handles_labels()
         plot.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
-
-
-def _draw_panel(panel: Axes, results: Results, policy: str) -> None:
-    rewards = [reward for reward in results.methods(policy, BEST_OF) if reward not in UNTESTED]
-    methods = [PASS, MAJORITY, *(f"{BEST_OF}/{reward}" for reward in rewards)]
-    labels = {PASS: "any right (pass@n)", MAJORITY: "majority"}
-    for at, method in enumerate(methods):
-        numbers = results.ks if method == PASS else results.ns
-        values = [100 * results.tables[policy][f"{method}/{n}"].mean() for n in numbers]
-        panel.plot(
-            numbers, values, color=_LINES[at % len(_LINES)], marker=MARKERS[at % len(MARKERS)],
-            linestyle=DASHES[at % len(DASHES)], markersize=4.5,
-            label=labels.get(method) or verdict.name_choice(method, "n"),
-        )  # fmt: skip
-    panel.set_xscale("log", base=2)
-    panel.set_xticks(results.ks, [str(k) for k in results.ks])
-    panel.set_title(policy)
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -228,7 +219,7 @@ def select_curves(history: History) -> Curves:
 
 
 def draw_training(folder: Path, curves: Mapping[str, Curves], results: Results) -> None:
-    """A plot a policy, a panel a metric: a thin line a seed, marked at its end, and the mean."""
+    """One plot per policy, one panel per metric: a thin line per seed, and their mean."""
     rows = (
         [policy, seed, metric, step, f"{value:.6g}"]
         for policy, metrics in curves.items()

@@ -31,7 +31,7 @@ def write_page(folder: Path, title: str, meaning: str, rows: Sequence[Rescored])
     of_training = rows[-1].step > 0
     if of_training:
         draw_steps(folder / "plots" / "steps.svg", rows)
-    image = Image("steps.svg", "Mean of both rewards at each step, a line a seed")
+    image = Image("steps.svg", "Mean of both rewards at each step, one line per seed")
     flips, checks = find_flips(rows), [row for row in rows if row.correct != row.correct_now]
     means = CaptionedTable(
         "Means of both rewards, their rank correlation (Spearman), and the share of completions "
@@ -50,29 +50,22 @@ def write_page(folder: Path, title: str, meaning: str, rows: Sequence[Rescored])
             ["The answer checker judges their answers otherwise than at the time.", *show(checks)],
         ),
     ]
+    numbers = summarise(rows)
+    correlation = numbers["rank_correlation"]
+    in_words = "not defined, since a reward is the same for all"
     page.write_report(
         folder,
-        describe_changes(rows, flips, checks),
+        [
+            f"{numbers['same_reward']:,} of {len(rows):,} completions have the same reward; rank "
+            f"correlation (Spearman) {in_words if correlation is None else f'{correlation:.3f}'}.",
+            f"{len(flips):,} completions change sides: above the mean of their group by one "
+            f"reward, below it by the other.",
+            f"{len(checks):,} answers are judged otherwise than at the time.",
+        ],
         {"Completions": title, "Old reward": meaning},
         sections,
         image if of_training else None,
     )
-
-
-def describe_changes(
-    rows: Sequence[Rescored], flips: Sequence[Rescored], checks: Sequence[Rescored]
-) -> list[str]:
-    """What changed, in sentences."""
-    equal = sum(row.old == row.new for row in rows)
-    correlation = correlate_ranks(rows)
-    in_words = "not defined, since a reward is the same for all"
-    return [
-        f"{equal:,} of {len(rows):,} completions have the same reward; rank correlation (Spearman) "
-        f"{in_words if correlation is None else f'{correlation:.3f}'}.",
-        f"{len(flips):,} completions change sides: above the mean of their group by one reward, "
-        f"below it by the other.",
-        f"{len(checks):,} answers are judged otherwise than at the time.",
-    ]
 
 
 def summarise(rows: Sequence[Rescored]) -> dict[str, Any]:
@@ -158,18 +151,20 @@ def show(rows: Sequence[Rescored]) -> Iterator[Transcript]:
 
 
 def draw_steps(path: Path, rows: Sequence[Rescored]) -> None:
-    """Mean of both rewards at each step, a line a seed."""
-    sums: dict[tuple[int, int], list[Rescored]] = {}
+    """Mean of both rewards at each step, one line per seed."""
+    of_steps: dict[tuple[int, int], list[Rescored]] = {}
     for row in rows:
-        sums.setdefault((row.seed, row.step), []).append(row)
-    seeds = sorted({seed for seed, _ in sums})
+        of_steps.setdefault((row.seed, row.step), []).append(row)
+    seeds = sorted({seed for seed, _ in of_steps})
     colours = plots.assign_colours(["", *map(str, seeds)])
     with plots.save_figure(path, width=8.0, height=3.2) as figure:
         for axes, key in zip(figure.subplots(1, 2), ("old", "new"), strict=True):
             axes.set(title=f"{key} reward, mean", xlabel="step")
             for place, seed in enumerate(seeds):
-                steps = sorted(step for seed_of_step, step in sums if seed_of_step == seed)
-                means = [np.mean([getattr(row, key) for row in sums[seed, step]]) for step in steps]
+                steps = sorted(step for seed_of_step, step in of_steps if seed_of_step == seed)
+                means = [
+                    np.mean([getattr(row, key) for row in of_steps[seed, step]]) for step in steps
+                ]
                 axes.plot(
                     [step + 1 for step in steps], means, color=colours[str(seed)],
                     linestyle=plots.DASHES[place % len(plots.DASHES)], label=f"seed {seed}",

@@ -27,7 +27,7 @@ WRITTEN: dict[Kind, Callable[[float], str]] = {
 
 
 def tabulate_accuracy(metrics: Metrics) -> Rows:
-    """A row a policy: accuracy and gain as sampled, and at its best temperature."""
+    """One row per policy: accuracy and gain as sampled, and at its best temperature."""
     sampled_at, chosen = metrics["temperatures"]["sampled"], metrics["temperatures"]["policies"]
     sampled, at_best = metrics["gains"][MEAN], metrics["gains"][BEST_TEMPERATURE]
     over = f"over {metrics['baseline']}, points"
@@ -46,7 +46,7 @@ def tabulate_accuracy(metrics: Metrics) -> Rows:
 
 
 def tabulate_estimates(metrics: Metrics) -> Rows:
-    """A row a policy: p-values of its gains, and accuracy by seed, greedy and by majority."""
+    """One row per policy: p-values of its gains, and accuracy by seed, greedy and by majority."""
     gains = {"sampled": metrics["gains"][MEAN], "at best": metrics["gains"][BEST_TEMPERATURE]}
     return [
         {
@@ -73,7 +73,7 @@ def tabulate_estimates(metrics: Metrics) -> Rows:
 
 
 def tabulate_parts(metrics: Metrics) -> Rows:
-    """A row a policy: its gain as sampled, and the three parts that add up to it."""
+    """One row per policy: its gain as sampled, and the three parts that add up to it."""
     return [
         {
             "policy": name,
@@ -85,7 +85,7 @@ def tabulate_parts(metrics: Metrics) -> Rows:
 
 
 def tabulate_temperatures(metrics: Metrics) -> Rows:
-    """A row a policy, a column a temperature and split."""
+    """One row per policy, one column per temperature and split."""
     return [
         {"policy": name}
         | {
@@ -98,7 +98,7 @@ def tabulate_temperatures(metrics: Metrics) -> Rows:
 
 
 def tabulate_coverage(metrics: Metrics) -> Rows:
-    """A row a policy: pass@k, and problems of a seed that only it or the baseline ever solves."""
+    """One row per policy: pass@k, and problems of a seed that it or the baseline alone solves."""
     ks, counts, baseline = (*metrics["coverage"].values(), metrics["baseline"])
     gains = metrics["gains"][f"{PASS}/{ks[-1]}"]
     rows: Rows = []
@@ -148,24 +148,16 @@ def format_readings(metrics: Metrics, policy: str) -> dict[str, str]:
 
 
 def tabulate_rewards(metrics: Metrics, reward: str) -> Rows:
-    """A row a policy: its mean score by a reward, what it gains, and how often it wins.
+    """One row per policy: its mean score by a reward, what it gains, and how often it wins.
 
     Scores have no unit, and are no shares.
     """
     gains, baseline = metrics["gains"][f"reward/{reward}"], metrics["baseline"]
-
-    def written(estimate: Metrics | None) -> str:
-        return (
-            NOTHING
-            if estimate is None
-            else "{value:.3f} [{low:.3f}, {high:.3f}]".format(**estimate)
-        )
-
     return [
         {
             "policy": name,
-            "mean score": written(estimates[f"reward/{reward}"]),
-            f"over {baseline}": written(gains.get(name)),
+            "mean score": format_interval(estimates[f"reward/{reward}"], ".3f", 1.0),
+            f"over {baseline}": format_interval(gains.get(name), ".3f", 1.0),
             **format_seed_columns(gains.get(name, estimates[f"reward/{reward}"]), "p (Holm)"),
             f"wins against {baseline}, %": format_interval(estimates[f"wins/{reward}"]),
         }
@@ -186,7 +178,7 @@ def tabulate_lengths(metrics: Metrics) -> Rows:
 
 
 def tabulate_gains(metrics: Metrics, measure: str) -> Rows:
-    """A row a policy: one measure, and its gain over the baseline's."""
+    """One row per policy: one measure, and its gain over the baseline's."""
     return [
         {
             "policy": name,
@@ -198,15 +190,15 @@ def tabulate_gains(metrics: Metrics, measure: str) -> Rows:
     ]
 
 
-def tabulate_pairs(metrics: Metrics) -> Rows:
-    """A row a pair of policies besides the baseline."""
+def tabulate_differences(differences: Metrics, *columns: str) -> Rows:
+    """One row per difference of two policies, with these columns of `format_seed_columns`."""
     return [
         {
             "difference": name.replace(" - ", " − "),
             "points": format_difference(difference),
-            **format_seed_columns(difference, "each seed", "p (Holm)", "detectable, points"),
+            **format_seed_columns(difference, *columns),
         }
-        for name, difference in metrics["pairs"].items()
+        for name, difference in differences.items()
     ]
 
 
@@ -219,7 +211,7 @@ OUTCOMES = {
 
 
 def tabulate_controls(controls: Metrics, differences: Metrics) -> Rows:
-    """A row a control: its accuracy, and the difference from the policy that it started from."""
+    """One row per control: its accuracy, and the difference from where its training started."""
     greedy = {name: row for kind in controls["greedy"].values() for name, row in kind.items()}
     return [
         {
@@ -235,20 +227,8 @@ def tabulate_controls(controls: Metrics, differences: Metrics) -> Rows:
     ]
 
 
-def tabulate_beyond(controls: Metrics) -> Rows:
-    """A row a policy and a control without skill."""
-    return [
-        {
-            "difference": name.replace(" - ", " − "),
-            "points": format_difference(difference),
-            **format_seed_columns(difference, "each seed", "p (Holm)"),
-        }
-        for name, difference in controls["beyond"].items()
-    ]
-
-
 def tabulate_selection(metrics: Metrics, policy: str) -> Rows:
-    """A row a way to choose among n samples of a policy; first what needs no reward."""
+    """One row per way to choose among n samples; first what needs no reward."""
     n, choices = metrics["n"], metrics["selection"][policy]
     estimates, tested = metrics["policies"][policy], choices["over_majority"]
     levels = {
@@ -271,7 +251,7 @@ def tabulate_selection(metrics: Metrics, policy: str) -> Rows:
 
 
 def tabulate_scoring(metrics: Metrics, policy: str) -> Rows:
-    """A row a reward: how well it orders a policy's samples, and what it has over the format."""
+    """One row per reward: how well it orders samples, and what it has over the format."""
     choices, n = metrics["selection"][policy], metrics["n"]
     in_format = {name: f"{area['value']:.3f}" for name, area in choices["auc_in_format"].items()}
     over = choices["over_format"]
@@ -288,7 +268,7 @@ def tabulate_scoring(metrics: Metrics, policy: str) -> Rows:
 
 
 def tabulate_quality(metrics: Metrics, table: str) -> Rows:
-    """A row a source of labels, or a reward; means over seeds."""
+    """One row per source of labels, or a reward; means over seeds."""
     quality = metrics["quality"].get(table, {})
     measured = {
         label: WRITTEN[kind]
@@ -306,7 +286,7 @@ def tabulate_quality(metrics: Metrics, table: str) -> Rows:
 
 
 def tabulate_completions(metrics: Metrics) -> Rows:
-    """A row a policy: what its samples look like, and accuracy read strictly and leniently."""
+    """One row per policy: what its samples look like, and accuracy read strictly and leniently."""
     columns = {
         "mean_strict": "accuracy, strict, %", "mean_lenient": "accuracy, lenient, %",
         "readable_rate": "answer readable, %", "format_rate": "format kept, %",
@@ -320,7 +300,7 @@ def tabulate_completions(metrics: Metrics) -> Rows:
 
 
 def tabulate_difficulty(metrics: Metrics) -> Rows:
-    """A row a policy, a column a fifth of the problems, the hardest first; none without fifths."""
+    """One row per policy, one column per fifth of the problems, the hardest first."""
     if not (groups := metrics["difficulty"]):
         return []
     names = {0: "hardest fifth, %", len(groups) - 1: "easiest fifth, %"}
@@ -333,7 +313,7 @@ def tabulate_difficulty(metrics: Metrics) -> Rows:
 
 
 def tabulate_episodes(metrics: Metrics) -> Rows:
-    """A row a policy: success, and means of the episodes whose environment did not fail.
+    """One row per policy: success, and means of the episodes whose environment did not fail.
 
     Endings are shares of all episodes.
     """
@@ -356,7 +336,7 @@ def tabulate_episodes(metrics: Metrics) -> Rows:
 
 
 def tabulate_policy_costs(metrics: Metrics) -> Rows:
-    """A row a policy: what was made for it, and what that cost a seed."""
+    """One row per policy: what was made for it, and what that cost a seed."""
     policy_costs = metrics["costs"]["policies"]
     return [
         {"policy": name, "made for it": ", ".join(policy_costs[name]["rows"])}
@@ -401,14 +381,14 @@ def format_share(estimate: Metrics) -> str:
     return f"{100 * estimate['value']:.1f}"
 
 
-def format_interval(estimate: Metrics) -> str:
-    """A share in per cent, with its interval."""
-    return f"{format_share(estimate)} [{100 * estimate['low']:.1f}, {100 * estimate['high']:.1f}]"
+def format_interval(estimate: Metrics | None, form: str = ".1f", scale: float = 100.0) -> str:
+    """A number with its interval, a share in per cent unless `scale` is another."""
+    if estimate is None:
+        return NOTHING
+    value, low, high = (f"{scale * estimate[key]:{form}}" for key in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
 
 
 def format_difference(difference: Metrics | None) -> str:
     """A difference of shares in percentage points, with its interval."""
-    if difference is None:
-        return NOTHING
-    value, low, high = (100 * difference[key] for key in ("value", "low", "high"))
-    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+    return format_interval(difference, "+.1f")

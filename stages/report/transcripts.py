@@ -57,32 +57,9 @@ class Transcripts:
     rule: str
     """How they were chosen, in words."""
     disagreements: Rows
-    """A row a pair of policies; none without gold answers."""
+    """One row per pair of policies; none without gold answers."""
     groups: dict[str, list[Transcript]]
     """Title -> transcripts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GradedCompletions:
-    """Greedy completions of all policies, with their verdicts where there are gold answers."""
-
-    prompts: Sequence[Prompt]
-    seeds: Sequence[int]
-    completions: Completions
-    right: Verdicts | None
-
-    def show(self, problem: int, seed: int, policies: Sequence[int], reason: str) -> Transcript:
-        """What these policies wrote on a problem with a seed, all by their places."""
-        names = list(self.completions)
-        answers = [
-            (
-                names[policy],
-                shorten(self.completions[names[policy]][seed][problem].completion),
-                None if self.right is None else bool(self.right[policy, seed, problem]),
-            )
-            for policy in policies
-        ]
-        return Transcript(self.prompts[problem], f"{reason}seed {self.seeds[seed]}", answers)
 
 
 def read_transcripts(samples: Path, results: Results) -> Transcripts:
@@ -114,16 +91,26 @@ def choose_transcripts(
     rows = itertools.chain.from_iterable(completions.values())
     ids = [prompt.id for prompt in prompts]
     check_ids(ids, ([row.id for row in of_seed] for of_seed in rows), "greedy completions")
-    graded = GradedCompletions(prompts=prompts, seeds=seeds, completions=completions, right=right)
-    order = draw_order(ids, seeds[0])
-    policies = list(range(len(completions)))
+    names, order = list(completions), draw_order(ids, seeds[0])
+    policies = list(range(len(names)))
+
+    def show(problem: int, seed: int, policies: Sequence[int], reason: str) -> Transcript:
+        answers = [
+            (
+                names[policy],
+                shorten(completions[names[policy]][seed][problem].completion),
+                None if right is None else bool(right[policy, seed, problem]),
+            )
+            for policy in policies
+        ]
+        return Transcript(prompts[problem], f"{reason}seed {seeds[seed]}", answers)
+
     if right is None:
-        random = [graded.show(at, 0, policies, "") for at in order[: 2 * DRAWN]]
+        random = [show(at, 0, policies, "") for at in order[: 2 * DRAWN]]
         return Transcripts(rule=RULE_WITHOUT_ANSWERS, disagreements=[], groups={TITLE: random})
     # Before any verdict is looked at.
-    random = [graded.show(at, 0, policies, "") for at in order[:DRAWN]]
-    names = list(completions)
-    groups = dict(choose_groups(names, right, order[DRAWN:], graded.show)) | {TITLE: random}
+    random = [show(at, 0, policies, "") for at in order[:DRAWN]]
+    groups = dict(choose_groups(names, right, order[DRAWN:], show)) | {TITLE: random}
     disagreements = count_disagreements(names, right)
     return Transcripts(rule=RULE, disagreements=disagreements, groups=groups)
 

@@ -1,7 +1,7 @@
 """The few numbers of a stage by which a list of runs can be read, and the best policy by them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -126,29 +126,24 @@ def read_report_numbers(path: Path) -> dict[str, float]:
     `success/calculator/grpo` and `success_gain/calculator/grpo`.
     """
     content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    policies = content.get("policies", {}).items()
-    gains = content.get("gains", {}).get("mean_accuracy", {}).items()
-    accuracy = {
-        name: estimates["mean_accuracy"]
-        for name, estimates in policies
-        if "mean_accuracy" in estimates
-    }
-    numbers = {f"accuracy/{name}": float(estimate["value"]) for name, estimate in accuracy.items()}
-    numbers |= {f"gain/{name}": float(estimate["value"]) for name, estimate in gains}
-    of_controls = content.get("controls", {}).get("differences", {}).values()
-    numbers |= {
-        f"control/{name}": float(estimate["value"])
-        for of_kind in of_controls
-        for name, estimate in of_kind.items()
+
+    def select(measure: str, policies: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: of[measure] for name, of in policies.items() if measure in of}
+
+    estimates = {
+        "accuracy": select("mean_accuracy", content.get("policies", {})),
+        "gain": content.get("gains", {}).get("mean_accuracy", {}),
+        "control": dict(
+            difference
+            for of_kind in content.get("controls", {}).get("differences", {}).values()
+            for difference in of_kind.items()
+        ),
     }
     for environment, played in content.get("episodes", {}).items():
-        of_policies = {name: of["success"] for name, of in played["policies"].items()}
-        for kind, estimates in (
-            ("success", of_policies),
-            ("success_gain", played["gains"]["success"]),
-        ):
-            numbers |= {
-                f"{kind}/{environment}/{name}": float(estimate["value"])
-                for name, estimate in estimates.items()
-            }
-    return numbers
+        estimates[f"success/{environment}"] = select("success", played["policies"])
+        estimates[f"success_gain/{environment}"] = played["gains"]["success"]
+    return {
+        f"{kind}/{name}": float(estimate["value"])
+        for kind, by_name in estimates.items()
+        for name, estimate in by_name.items()
+    }

@@ -24,7 +24,7 @@ import alembic.util
 import mlflow
 import requests
 import sqlalchemy.exc
-from mlflow.entities import Experiment, Metric, Param, Run, RunTag, ViewType
+from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
@@ -63,7 +63,7 @@ SECRET = re.compile(
 )
 """A word of an address's query, or of a connection string, with a value that gives access.
 
-Words that also stand in harmless text (`pad_token=3`) count only behind a `?`, `&`, `;` or `#`.
+Words that also stand in harmless text (`pad_token=3`) count only after a `?`, `&`, `;` or `#`.
 """
 MAX_SECONDS = 300.0
 """Seconds after which a call stops and leaves what is missing to the next call: a slow server must
@@ -118,14 +118,9 @@ class Store:
 
     def find_complete(self, tag: str, value: str) -> TrackedRun | None:
         """A run with this tag that lacks nothing; None where there is none."""
-        runs = self.client.search_runs(
-            [self.experiment_id],
-            filter_string=f"tags.`{tag}` = '{value}' AND tags.`{COMPLETE}` = 'true'",
-            max_results=1,
-        )
-        if not runs:
-            return None
-        return TrackedRun(runs[0].info.run_id, False, False, runs[0].data.tags)
+        filter_string = f"tags.`{tag}` = '{value}' AND tags.`{COMPLETE}` = 'true'"
+        runs = self.client.search_runs([self.experiment_id], filter_string, max_results=1)
+        return TrackedRun(runs[0].info.run_id, False, False, runs[0].data.tags) if runs else None
 
     def log(self, run_id: str, kind: str, items: list[Any]) -> None:
         """Log `metrics`, `params` or `tags`, in batches as large as MLflow takes."""
@@ -231,28 +226,21 @@ def connect(root: Path) -> Iterator[Store]:
         with (pipe / "track.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             client = mlflow.MlflowClient(uri)
-            experiment = client.get_experiment_by_name(name)
-            if experiment is None:
+            if (experiment := client.get_experiment_by_name(name)) is None:
                 # A server has its own artifact folder; a database's depends on the working folder.
                 is_server = uri.startswith(("http:", "https:", "databricks"))
                 folder = None if is_server else (root.resolve() / "mlruns").as_uri()
-                experiment_id = client.create_experiment(name, artifact_location=folder)
+                yield Store(client, client.create_experiment(name, artifact_location=folder))
+            elif experiment.lifecycle_stage == "active":
+                yield Store(client, experiment.experiment_id)
             else:
-                experiment_id = _check_active(experiment)
-            yield Store(client, experiment_id)
+                raise DeletedExperimentError(
+                    f"expected an experiment '{name}' that takes runs, found a deleted one: "
+                    f"restore it with `mlflow experiments restore --experiment-id "
+                    f"{experiment.experiment_id}`, or name another in MLFLOW_EXPERIMENT_NAME"
+                )
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-
-
-def _check_active(experiment: Experiment) -> str:
-    """The experiment's id, if it takes runs."""
-    if experiment.lifecycle_stage != "active":
-        raise DeletedExperimentError(
-            f"expected an experiment '{experiment.name}' that takes runs, found a deleted one: "
-            f"restore it with `mlflow experiments restore --experiment-id "
-            f"{experiment.experiment_id}`, or name another in MLFLOW_EXPERIMENT_NAME"
-        )
-    return experiment.experiment_id
 
 
 def describe_outage(error: Exception, module: str) -> str:
@@ -260,22 +248,17 @@ def describe_outage(error: Exception, module: str) -> str:
     reason = hide_secrets(f"{type(error).__name__}: {error}")
     if isinstance(error, DeletedExperimentError):
         return f"MLflow was not brought up to date: {error}. Then run `python -m {module}`."
-    return (
-        f"MLflow was not brought up to date ({reason}). Nothing is lost: "
-        f"{_find_remedy(error)}run `python -m {module}` when it can be reached."
-    )
-
-
-def _find_remedy(error: Exception) -> str:
-    """What a user can do about it, where waiting does not help."""
-    text, code = str(error), getattr(error, "error_code", "")
+    text, remedy = str(error), ""
     if isinstance(error, ImportError):
-        return "install the driver of its database; "
-    if isinstance(error, alembic.util.CommandError) or "out-of-date database schema" in text:
-        return f"its database is of another version of MLflow: `mlflow db upgrade ${URI}`; "
-    if code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
-        return "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or its token; "
-    return ""
+        remedy = "install the driver of its database; "
+    elif isinstance(error, alembic.util.CommandError) or "out-of-date database schema" in text:
+        remedy = f"its database is of another version of MLflow: `mlflow db upgrade ${URI}`; "
+    elif getattr(error, "error_code", "") in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        remedy = "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or its token; "
+    return (
+        f"MLflow was not brought up to date ({reason}). Nothing is lost: {remedy}run "
+        f"`python -m {module}` when it can be reached."
+    )
 
 
 def hide_secrets(text: str) -> str:

@@ -73,23 +73,16 @@ def sync_entries(entries: list[Entry], studies: Sequence[Entry] = ()) -> tuple[i
         for entry in studies:
             if (record := lockfile.read_record(entry)) is not None:
                 with _warn_of_refusal(entry.stage):
-                    added += sync_study(target, entry, record, entries, runs)
+                    run = sync_stage(target, entry, record)
+                    if run.is_new:
+                        added += 1
+                        ids = {name: of_stage.run_id for name, (of_stage, _) in runs.items()}
+                        ids[entry.stage] = run.run_id
+                        note = describe_stage(entry, entries, ids, target.experiment_id)
+                        target.set_tags(run.run_id, {MLFLOW_RUN_NOTE: note})
     # MLflow's pages of an experiment are else those for traces
     path = f"#/experiments/{target.experiment_id}/runs?workflowType=machine_learning"
     return added, store.find_page(path)
-
-
-def sync_study(
-    target: Store, entry: Entry, record: dict[str, Any], entries: list[Entry], runs: Runs
-) -> bool:
-    """Log the run of a study, with links to the stages that it reads; whether it was added now."""
-    run = sync_stage(target, entry, record)
-    if run.is_new:
-        ids = {stage: run_of_stage.run_id for stage, (run_of_stage, _) in runs.items()}
-        ids[entry.stage] = run.run_id
-        note = describe_stage(entry, entries, ids, target.experiment_id)
-        target.set_tags(run.run_id, {MLFLOW_RUN_NOTE: note})
-    return run.is_new
 
 
 @contextmanager
@@ -207,25 +200,27 @@ def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> TrackedRun
 
 
 def _run_tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
-    tags = (
-        _grouping_tags(entry.stage)
-        | _row_tags(entry.command)
-        | {
-            "posttrain.input_key": entry.input_key,
-            "posttrain.lock_hash": entry.lock_hash,
-            "posttrain.result_hash": entry.result_hash,
-            **{
-                f"posttrain.{name}": record[name]
-                for name in ("attempt", "git_dirty", "host", "device")
-            },
-            **name_seeds(record),
-            "posttrain.cpu": (record.get("cpu") or {}).get("model"),
-            MLFLOW_GIT_COMMIT: record["git_commit"],
-            "mlflow.source.name": entry.command,
-            "mlflow.source.type": "JOB",
-        }
-    )
-    return {name: str(value) for name, value in tags.items() if value is not None}
+    """What a run is grouped and searched by; tags without a value are left out."""
+    tags = _grouping_tags(entry.stage) | {
+        "posttrain.input_key": entry.input_key,
+        "posttrain.lock_hash": entry.lock_hash,
+        "posttrain.result_hash": entry.result_hash,
+        **{
+            f"posttrain.{name}": record[name] for name in ("attempt", "git_dirty", "host", "device")
+        },
+        **name_seeds(record),
+        "posttrain.cpu": (record.get("cpu") or {}).get("model"),
+        MLFLOW_GIT_COMMIT: record["git_commit"],
+        "mlflow.source.name": entry.command,
+        "mlflow.source.type": "JOB",
+    }
+    # `python -m stages train_grpo grpo --train grpo --preset ...`
+    words = shlex.split(entry.command)
+    if words[1:3] == ["-m", "stages"] and len(words) > 5:
+        row = parse_row(words[4:])
+        tags |= {"method": row.by, "preset": row.preset, "from": row.policy, "on": row.on,
+                 "control": row.control}  # fmt: skip
+    return {name: str(value) for name, value in tags.items() if value not in (None, "")}
 
 
 def name_seeds(record: dict[str, Any]) -> dict[str, Any]:
@@ -241,17 +236,6 @@ def _grouping_tags(stage: str) -> dict[str, str]:
     """What the list of runs is grouped by."""
     kind, _, row = identity.name_of(stage).partition("@")
     return {"stage": kind, "posttrain.stage": stage} | ({"row": row} if row else {})
-
-
-def _row_tags(command: str) -> dict[str, str]:
-    """The words of a row: `python -m stages train_grpo grpo --train grpo --preset ...`."""
-    words = shlex.split(command)
-    if words[1:3] != ["-m", "stages"] or len(words) <= 5:
-        return {}
-    row = parse_row(words[4:])
-    tags = {"method": row.by, "preset": row.preset, "from": row.policy, "on": row.on,
-            "control": row.control}  # fmt: skip
-    return {name: value for name, value in tags.items() if value}
 
 
 def _stage_metrics(entry: Entry, record: dict[str, Any]) -> list[Metric]:
@@ -380,15 +364,10 @@ def send_points(store: Store, folder: Path, last: dict[str, dict[str, int]]) -> 
             ]
             store.log(run_id, "metrics", points)
             last_steps |= {point.key: point.step for point in points}
-            send_completions(store, run_id, folder, last_steps)
+            for path in sorted(folder.glob(f"seed-*/loop/**/{ROLLOUTS}"))[:1]:  # of the first seed
+                rows = read_rollouts(path)
+                if rows and rows[-1]["step"] != last_steps.get(ROLLOUTS):
+                    artifacts.log_tables(store, run_id, [(path.stem, to_table(rows))])
+                    last_steps[ROLLOUTS] = rows[-1]["step"]
             is_failed = (folder / "failed.json").exists()
             store.client.update_run(run_id, "FAILED" if is_failed else "RUNNING")
-
-
-def send_completions(store: Store, run_id: str, folder: Path, last_steps: dict[str, int]) -> None:
-    """Send the completions of the first seed when there is a new step of them."""
-    for path in sorted(folder.glob(f"seed-*/loop/**/{ROLLOUTS}"))[:1]:
-        rows = read_rollouts(path)
-        if rows and rows[-1]["step"] != last_steps.get(ROLLOUTS):
-            artifacts.log_tables(store, run_id, [(path.stem, to_table(rows))])
-            last_steps[ROLLOUTS] = rows[-1]["step"]

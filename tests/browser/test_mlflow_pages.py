@@ -4,9 +4,7 @@ import re
 
 import chromium
 import mlflow
-import numpy as np
 import pytest
-from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.support.wait import WebDriverWait
 from servers import serve_mlflow
 from toy_repo import make_toy_repo
@@ -15,7 +13,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.weekly]
 
 SECONDS = 120
 """How long a page may take; on a free machine each takes five."""
-NUM_ATTEMPTS = 5
 HARMLESS = (
     # Who is logged in: without a password there are no users, and MLflow's page asks all the same.
     r"/ajax-api/2\.0/mlflow/users/current - Failed to load resource: .* 404",
@@ -67,86 +64,36 @@ def held(store):
     return experiment, {run.info.run_name: run.info.run_id for run in runs}
 
 
-def opened(driver, address, *texts):
-    """The page, when it shows all of `texts`."""
+PAGES = {
+    # the run whose name begins so, its page, and texts of it; no run: the list of runs
+    "list": (None, "?workflowType=machine_learning", ("manifest",)),
+    "manifest": ("manifest", "", ("First.", "points over the baseline", "Report")),
+    "curves": ("train dpo", "/model-metrics", ("train dpo", "seed-0", "mean")),
+    "completions": ("sample dpo", "/artifacts/completions/test.json", ("completion", "attacked")),
+    "verdict": ("compare", "/artifacts/verdict.txt", ("First.", "attacked")),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_shows_what_was_tracked_and_runs_nothing_of_it(driver, server, held, name):
+    run, page, texts = PAGES[name]
+    experiment, runs = held
+    run_id = next((run_id for item, run_id in runs.items() if item.startswith(run or "-")), "")
     chromium.set_width(driver, 1280)
     driver.get("about:blank")
     chromium.complaints(driver)
     chromium.requests(driver)
-    driver.get(address)
-    wait_until_shown(driver, *texts)
-
-
-def wait_until_shown(driver, *texts):
+    driver.get(f"{server}/#/experiments/{experiment}/runs{run_id and '/'}{run_id}{page}")
     WebDriverWait(driver, SECONDS).until(
         lambda _: all(text in driver.execute_script(TEXT) for text in texts),
         message=f"{texts} on {driver.current_url}",
     )
-
-
-def charts(driver):
-    """Every chart's pixels that are neither white nor grey, as a share."""
-    result = []
-    for chart in driver.find_elements("css selector", ".js-plotly-plot"):
-        data = chromium.pixels(chart.screenshot_as_png).astype(int)
-        result.append(float((np.ptp(data, axis=2) > 40).mean()))
-    return result
-
-
-def open_until_drawn(driver, address, *texts):
-    """Open a page, until its charts have colours; five times at most, as a person would: MLflow's
-    page sometimes draws nothing, oftener on a busy machine."""
-
-    def are_drawn(_):
-        shares = charts(driver)
-        return shares and min(shares) > 0.001
-
-    for attempt in range(NUM_ATTEMPTS):
-        opened(driver, address, *texts)
-        try:
-            WebDriverWait(driver, SECONDS / 3).until(are_drawn)
-        except TimeoutException:
-            if attempt == NUM_ATTEMPTS - 1:
-                raise
-        else:
-            return
-
-
-def settled(driver, server, path):
-    """Take a screenshot; the page has nothing to complain of and asked only its server."""
-    assert chromium.screenshot(driver, path).std() > 10, "an empty page"
+    if run is None:
+        assert "train sft" not in driver.execute_script(TEXT), "it lies below a manifest"
+    assert chromium.screenshot(driver).std() > 10, "an empty page"
     complaints = chromium.complaints(driver)
     assert [text for text in complaints if not re.search("|".join(HARMLESS), text)] == []
     web = [url for url in chromium.requests(driver) if url.startswith("http")]
     assert [url for url in web if not url.startswith(f"{server}/")] == []
-
-
-def test_the_list_of_runs_has_the_manifests_and_their_stages_below(driver, server, held, tmp_path):
-    experiment, runs = held
-    manifests = [name for name in runs if name.startswith("manifest")]
-    path = f"#/experiments/{experiment}/runs?workflowType=machine_learning"
-    opened(driver, f"{server}/{path}", *manifests)
-    assert "train sft" not in driver.execute_script(TEXT), "it lies below a manifest"
-    settled(driver, server, tmp_path / "list.png")
-
-
-PAGES = {
-    # the run whose name begins so, its page, texts of it; whether it has charts
-    "manifest": ("manifest", "", ("First.", "points over the baseline", "Report"), False),
-    "curves": ("train dpo", "/model-metrics", ("train dpo", "seed-0", "mean"), True),
-    "completions": ("sample dpo", "/artifacts/completions/test.json",
-                    ("completion", "attacked"), False),
-    "verdict": ("compare", "/artifacts/verdict.txt", ("First.", "attacked"), False),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_the_page_of_a_run_with_its(driver, server, held, tmp_path, name):
-    run, page, texts, is_drawn = PAGES[name]
-    experiment, runs = held
-    run_id = next(run_id for item, run_id in runs.items() if item.startswith(run))
-    address = f"{server}/#/experiments/{experiment}/runs/{run_id}{page}"
-    (open_until_drawn if is_drawn else opened)(driver, address, *texts)
-    settled(driver, server, tmp_path / "page.png")
     assert driver.execute_script("return window.attacked") is None
     assert driver.execute_script(PRESENT) == []

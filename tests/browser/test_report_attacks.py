@@ -12,6 +12,8 @@ from stages.report.page import escape_invisible
 from stages.report.sections import CaptionedTable, Section
 from stages.report.transcripts import Transcript
 
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
 RUN = "document.title='run'"
 ATTACKS = [
     f"<script>{RUN}</script>",
@@ -66,8 +68,6 @@ def opened(driver, report):
     return driver
 
 
-@pytest.mark.browser
-@pytest.mark.slow
 def test_nothing_ran_and_nothing_was_fetched(opened, report):
     assert opened.title == "Post-training, compared"
     result = opened.execute_script(
@@ -81,8 +81,6 @@ def test_nothing_ran_and_nothing_was_fetched(opened, report):
     assert chromium.requests(opened) == [(report / "report.html").as_uri()]
 
 
-@pytest.mark.browser
-@pytest.mark.slow
 def test_each_is_read_as_the_text_that_it_is(opened):
     cards = opened.execute_script(
         "return [...document.querySelectorAll('.answer pre')].map(pre => pre.textContent)"
@@ -103,26 +101,6 @@ def test_each_is_read_as_the_text_that_it_is(opened):
     assert NAME in names
 
 
-def test_control_characters_and_marks_of_direction_are_seen():
-    assert (
-        escape_invisible(ATTACKS[8]) == "\\x1b[2J\\x1b]0;run\\x07\\x9b31m \\r\\x00\\x08\\x7f done"
-    )
-    assert escape_invisible(ATTACKS[9]) == "\\u202egnp.exe\\u202c \\u2066\\u200f \\u061c done"
-    assert escape_invisible(ATTACKS[10]) == "half \\ud83d done"
-    kept = "a\tb\nc é 日本語 \u0645\u0631\u062d\u0628\u0627 👩\u200d👩"
-    assert escape_invisible(kept) == kept
-
-
-def test_the_files_beside_it_hold_no_control_character_and_no_completion(report):
-    for name in ("report.html", "report.md", "verdict.txt"):
-        text = (report / name).read_bytes().decode("utf-8")
-        assert escape_invisible(text) == text, name
-    written = (report / "report.md").read_text(encoding="utf-8")
-    assert not any(item in written for item in ATTACKS)
-
-
-@pytest.mark.browser
-@pytest.mark.slow
 def test_a_name_in_a_plot_is_text(driver, report):
     path = report / "plots/accuracy.svg"
     assert "&lt;img src=name" in path.read_text(encoding="utf-8")

@@ -3,7 +3,6 @@
 import contextlib
 
 import chromium
-import numpy as np
 import pytest
 import report_inputs
 from selenium.webdriver.common.keys import Keys
@@ -63,14 +62,6 @@ return [...document.querySelectorAll('body *')].filter(node => {
 }).map(node => node.outerHTML.slice(0, 80));
 """
 """What is cut, and has no shade at its edge or cannot be scrolled by keyboard."""
-EMPTY = """
-return [...document.querySelectorAll('h2, summary')].filter(node => {
-  let next = node.nextElementSibling;
-  while (next && next.matches('.note')) next = next.nextElementSibling;
-  return !next || next.matches('h2');
-}).map(node => node.textContent);
-"""
-"""Headings with nothing but text below them."""
 OVERLAPS = """
 const texts = [...document.querySelectorAll('h1, h2, p, summary, table, .plot, .answer')]
   .filter(one => one.offsetParent)
@@ -117,7 +108,6 @@ def test_the_page_at_a_width_and_scheme(driver, address, width, scheme):
     assert driver.execute_script(size) == [width] * 2
     assert driver.execute_script(OVERLAPS) == []
     assert driver.execute_script(HINTLESS) == []
-    assert driver.execute_script(EMPTY) == []
     contrasts = driver.execute_script(CONTRASTS)
     assert len(contrasts) > 300
     assert [text for contrast, text in contrasts if contrast < 4.5] == []
@@ -143,14 +133,10 @@ def test_it_begins_with_four_sentences_the_picture_and_what_was_compared(driver,
     assert top[2] < 900
     assert driver.execute_script("return document.querySelectorAll('.verdict').length") == 4
     assert driver.execute_script("return document.querySelectorAll('details[open]').length") == 0
-
-
-def test_contents_lead_to_every_section(driver, address):
-    for place, title in enumerate(SECTIONS):
-        driver.get(address)
-        driver.find_elements("css selector", "nav a")[place].click()
-        target = "return document.querySelector(':target').textContent"
-        assert driver.execute_script(target) == title
+    driver.find_elements("css selector", "nav a")[3].click()
+    assert (
+        driver.execute_script("return document.querySelector(':target').textContent") == SECTIONS[3]
+    )
 
 
 def test_every_table_has_a_caption_and_scopes(driver, address):
@@ -225,18 +211,3 @@ def test_print_shows_what_is_folded_on_white(driver, address):
     assert paper.startswith("rgb(255, 255, 255)")
     assert [text for contrast, text in driver.execute_script(CONTRASTS) if contrast < 4.5] == []
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
-
-
-def test_pictures_are_dark_on_a_dark_page(driver, address, tmp_path):
-    brightness = {}
-    for scheme in ("light", "dark"):
-        chromium.set_width(driver, 900, scheme=scheme)
-        driver.get(address)
-        driver.execute_script(UNFOLD)
-        for place, image in enumerate(driver.find_elements("tag name", "img")):
-            pixels = chromium.pixels(image.screenshot_as_png).mean(axis=2)
-            brightness[scheme, place] = (np.median(pixels), pixels.min(), pixels.max())
-    for (scheme, place), (ground, darkest, brightest) in brightness.items():
-        assert (ground > 240 and darkest < 100) if scheme == "light" else (
-            ground < 40 and brightest > 150
-        ), (scheme, place)  # fmt: skip

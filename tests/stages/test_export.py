@@ -1,5 +1,6 @@
 """A policy's folder for other tools: its weights, prompts as in training, and its card."""
 
+import itertools
 import json
 import re
 import shutil
@@ -157,66 +158,27 @@ def test_the_policy_is_described_by_the_parameters_that_it_was_trained_with():
         assert text in read_card()
 
 
-def test_the_card_of_a_policy_that_the_report_leaves_out_has_no_results():
+def leave_out():
     shutil.rmtree(DATA / "evaluations/grpo")
     policies = {"sft": METRICS["policies"]["sft"]}
     write_json(DATA / "evaluations/sft/0/metrics.json", {})
     write_json(export.METRICS, METRICS | {"policies": policies, "gains": {}})
-    export.main("grpo", "out")
-    assert "model-index" not in read_card()
-    for text in ("accuracy |", METRICS["verdict"][0]):
-        assert text not in read_card()
 
 
-def test_the_card_has_accuracies_with_intervals_the_gain_and_the_data():
-    export.main("grpo", "out")
-    _, header, body = read_card().split("---\n", 2)
-    content = YAML(typ="safe").load(header)
-    assert (content["license"], content["base_model"]) == ("mit", "mine/base")
-    digest = experiment.digest_folder(DATA / "evaluations")
-    for text in ("75.0 % [50.0, 100.0] | **+25.0 [+12.5, +37.5]**", "grpo is better.", digest,
-                 "`policies/sft`, `rewards/rule`"):  # fmt: skip
-        assert text in body
-
-
-def test_without_gold_answers_the_card_has_no_accuracy():
+def remove_gold_answers():
     write_json(export.METRICS, METRICS | {"policies": {"sft": {}, "grpo": {}}})
     for seed in (0, 1):
         path = DATA / f"evaluations/grpo/{seed}/metrics.json"
         write_json(path, {"num_problems": 20, "mean_tokens": 7.5})
-    export.main("grpo", "out")
-    assert "model-index" not in read_card()
-    assert "accuracy" not in read_card()
-    assert "| mean tokens | 7.500 | 7.500 | 7.500 |" in read_card()
 
 
-def test_a_folder_of_the_user_is_no_model_of_a_hub(tmp_path):
-    path = tmp_path / "ann/base"
-    path.mkdir(parents=True)
-    studied_run.write_yaml(Path("params.yaml"), read_yaml() | {"model": {"path": str(path)}})
-    export.main("grpo", "out")
-    assert "`base`" in read_card()
-    assert "base_model" not in read_card()
-    assert "ann" not in read_card()
-
-
-@pytest.mark.parametrize(("words", "missing", "mentions"), [
-    (("gpro", "out"), None, "grpo"), (("grpo",), None, "folder"),
-    (("grpo", "out", "7"), None, "0, 1"),
-    (("grpo", "stages"), None, "exists"), (("grpo", "out"), POLICY / "0", "dvc checkout"),
-    (("grpo", "out"), DATA / "prompts/test.jsonl", r"test\.jsonl"),
-    (("grpo", "out"), export.METRICS, r"metrics\.json"),
-])  # fmt: skip
-def test_what_cannot_be_exported_is_refused_and_leaves_no_folder(words, missing, mentions):
-    if missing is not None:
-        shutil.rmtree(missing) if missing.is_dir() else missing.unlink()
-    with pytest.raises(ValueError, match=mentions):
-        export.main(*words)
-    assert not Path("out").exists()
+def use_folder():
+    Path("ann/base").mkdir(parents=True)
+    model = {"path": str(Path("ann/base").resolve())}
+    studied_run.write_yaml(Path("params.yaml"), read_yaml() | {"model": model})
 
 
 def put_into_environment():
-    """Let grpo be a policy of an environment, with episodes in the report."""
     row = PLAN["policies"]["grpo"] | {"on": "environments/game"}
     environment = {"by": "own", "preset": "mine", "from": "base", "on": "own/game"}
     plan = {"policies": PLAN["policies"] | {"grpo": row}, "environments": {"game": environment}}
@@ -232,15 +194,47 @@ def put_into_environment():
     episodes = {"game": {"baseline": "sft", "num_starts": 64, "policies": {"grpo": success},
                          "gains": {"success": GAIN}}}  # fmt: skip
     write_json(export.METRICS, METRICS | {"episodes": episodes})
-
-
-def test_the_card_names_the_environment_its_versions_and_the_success_there():
-    put_into_environment()
     (DATA / "prompts/test.jsonl").unlink()  # of no use here, and not everywhere checked out
+
+
+GAINED = "**+25.0 [+12.5, +37.5]**"
+CARDS = [
+    # a change of the finished run, what the card has, and what it has not
+    (list, ["license: mit", "base_model: mine/base", f"75.0 % [50.0, 100.0] | {GAINED}",
+            "model-index", "grpo is better.", "`policies/sft`, `rewards/rule`"],
+     ["## Environment"]),
+    (leave_out, [], ["model-index", "accuracy |", METRICS["verdict"][0]]),
+    (remove_gold_answers, ["| mean tokens | 7.500 | 7.500 | 7.500 |"], ["model-index", "accuracy"]),
+    (use_folder, ["`base`"], ["base_model", "ann"]),
+    (put_into_environment, ["`game`", "textarena 0.7.4", "50.0 % [25.0, 75.0]", "64 test",
+                            f"{GAINED} points"], [TEMPLATE[:6]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "present", "absent"), CARDS)
+def test_the_card_says_what_is_known_and_no_more(change, present, absent):
+    change()
     export.main("grpo", "out")
-    for text in ("`game`", "textarena 0.7.4", "50.0 % [25.0, 75.0]", "64 test", "**+25.0 [+12.5"):
-        assert text in read_card()
-    assert TEMPLATE[:6] not in read_card()
+    card = read_card()
+    assert [text for text in present if text not in card] == []
+    assert [text for text in absent if text in card] == []
+    assert experiment.digest_folder(DATA / "evaluations") in card
+    YAML(typ="safe").load(card.split("---\n", 2)[1])
+
+
+@pytest.mark.parametrize(("words", "missing", "mentions"), [
+    (("gpro", "out"), None, "grpo"), (("grpo",), None, "folder"),
+    (("grpo", "out", "7"), None, "0, 1"),
+    (("grpo", "stages"), None, "exists"), (("grpo", "out"), POLICY / "0", "dvc checkout"),
+    (("grpo", "out"), DATA / "prompts/test.jsonl", r"test\.jsonl"),
+    (("grpo", "out"), export.METRICS, r"metrics\.json"),
+])  # fmt: skip
+def test_what_cannot_be_exported_is_refused_and_leaves_no_folder(words, missing, mentions):
+    if missing is not None:
+        shutil.rmtree(missing) if missing.is_dir() else missing.unlink()
+    with pytest.raises(ValueError, match=mentions):
+        export.main(*words)
+    assert not Path("out").exists()
 
 
 def test_a_chat_template_of_an_environment_has_the_tokens_of_training():
@@ -264,3 +258,47 @@ def test_a_chat_template_of_an_environment_has_the_tokens_of_training():
         messages, tools=tools, add_generation_prompt=True, return_dict=False
     )
     assert ids == expected
+
+
+# --- only what dvc.lock names, to the bit
+WEIGHTS = "model.safetensors"
+DAMAGES = {
+    # what becomes of a file's content; None: the file is gone
+    "cut": lambda content: content[:-1], "empty": lambda _: b"", "missing": lambda _: None,
+    "flipped": lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+}  # fmt: skip
+
+
+def write_lock(digest):
+    outs = [{"path": "data/policies/grpo/training", "md5": "0.dir"},
+            {"path": str(POLICY), "hash": "md5", "md5": digest}]  # fmt: skip
+    stages = {"train@grpo": {"cmd": "", "outs": outs}}
+    studied_run.write_yaml(Path("dvc.lock"), {"schema": "2.0", "stages": stages})
+
+
+NOTICED = [
+    *itertools.product([WEIGHTS, "config.json", "tokenizer.json"], DAMAGES, [True]),
+    *itertools.product([WEIGHTS], DAMAGES.keys() - {"flipped"}, [False]),  # by its length alone
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "has_lock"), sorted(NOTICED))
+def test_a_damaged_policy_is_refused_with_what_to_do(name, damage, has_lock):
+    write_lock(experiment.digest_folder(POLICY))
+    export.check_policy("grpo", POLICY / "1")
+    if not has_lock:
+        Path("dvc.lock").unlink()
+    path = POLICY / "1" / name
+    if (content := DAMAGES[damage](path.read_bytes())) is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"`dvc checkout {POLICY}`.*`dvc repro`"):
+        export.check_policy("grpo", POLICY / "1")
+
+
+def test_the_command_refuses_before_it_writes():
+    write_lock("x.dir")
+    with pytest.raises(ValueError, match=r"as dvc\.lock has it, with the digest x"):
+        export.main("grpo", "out", "1")
+    assert not Path("out").exists()

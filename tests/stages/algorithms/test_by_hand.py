@@ -447,6 +447,11 @@ case(intervals.wilson_interval, near([0.4038, 0.5962]), 50, 100, confidence=0.95
 W = 1 - 0.025**0.1
 for D, BOUNDS in ((0.0, (-W, W)), (1.0, (1 - 2 * W, 1)), (-0.5, (-0.5 - 0.5 * W, -0.5 + 1.5 * W))):
     case(intervals.constant_difference_interval, BOUNDS, D, 10, confidence=0.95)
+for KIND, ALL, BOUNDS in (("rate", 1.0, [10 / (10 + WILSON), 1]), ("number", 1.0, [1, 1]),
+    ("rate", 0.0, [0, WILSON / (10 + WILSON)]),
+    ("difference", 1.0, [1 - 2 * W, 1]), ("rate", 0.5, [0.5 - W / 2, 0.5 + W / 2])):  # fmt: skip
+    case(intervals.mean_over_problems, near([ALL, *BOUNDS], 6), a(*[ALL] * 20), np.arange(20) % 10,
+        KIND, **SETTINGS)  # fmt: skip
 case(intervals.problem_numbers, [0, 1, 0], ["b", "a", "b"])
 case(intervals.problem_means, [[0.5, 3], [0, 1]], a([1.0, 4], [0, 1], [0, 2]), a(0, 1, 0))
 case(intervals.problem_means, [[3], [1]], a([1.0], [3]), a(5, 2))

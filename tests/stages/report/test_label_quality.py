@@ -96,15 +96,14 @@ def test_pairs_of_equal_length_stand_apart():
     assert (found["equal_length_pairs"], found["equal_length"]["value"]) == (1, 0.0)
 
 
-def test_rates_that_are_constant_are_not_certain():
+def test_what_a_judge_always_does_is_not_certain():
     # 6 of 6 from 6 / (6 + 1.96^2); a share w = 1 - 0.025^(1/6) of problems may differ.
-    right = judge([verdict(name, 0.9, 0.2) for name in "abcdef"])["agreement"]
+    right, w = (
+        judge([verdict(name, 0.9, 0.2) for name in "abcdef"])["agreement"],
+        1 - 0.025 ** (1 / 6),
+    )
     assert (right["averaged"]["low"], right["averaged"]["high"]) == near((0.6097, 1.0))
-    w = 1 - 0.025 ** (1 / 6)
     assert (right["beyond_length"]["low"], right["beyond_length"]["high"]) == near((-w, w))
-    always_first = judge([verdict(name, 0.9, 0.8)
-        for name in "abcdef"])["agreement"]["single_order"]  # fmt: skip
-    assert list(always_first.values()) == near([0.5, 0.5 - w / 2, 0.5 + w / 2])
 
 
 def test_flip_rates_are_of_problems_with_the_control_apart():
@@ -140,6 +139,7 @@ def test_pairs_are_averaged_over_problems_and_by_the_side_of_their_label():
     found = measure([("a", 0.9, 3, 3), ("b", 0.1, 3, 3), ("c", 0.5, 3, 3)], [1.0] * 3)
     assert (found["accuracy"]["value"], found["undecided_pairs"]) == (0.5, 1)
     found = measure([("a", 0.5, 3, 3)], [1.0])
+    assert found["label_entropy"]["low"] == found["label_entropy"]["high"], "a number, no rate"
     assert found["accuracy"] is found["length_matched_accuracy"] is None
 
 
@@ -204,14 +204,6 @@ def test_outcome_models_by_hand():
     assert found["auc"]["low"] < 1.0
     assert outcomes([0.0], a="+")["accuracy"]["value"] == 0.5
     assert outcomes([1, 1, -1, -1], a="++", b="--")["auc"] is None
-
-
-def test_a_rate_that_is_constant_is_not_certain_and_a_number_is():
-    for rate, is_rate, width in ((0.0, True, 0.2775), (1.0, True, 0.2775), (1.0, False, 0.0)):
-        found = reward_quality.average_over_problems(np.full(10, rate), np.arange(10), CONFIG, 0,
-            is_rate=is_rate)  # fmt: skip
-        assert (found["value"], found["high"] - found["low"]) == near((rate, width))
-    assert reward_quality.average_over_problems(np.array([]), np.array([], int), CONFIG, 0) is None
 
 
 def test_bad_scores_rows_and_edges_are_refused():

@@ -8,7 +8,6 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import mlflow
 import pytest
@@ -22,7 +21,6 @@ from stages.runtime import journal
 from stages.tables import NAME
 from stages.tracking import headlines, lockfile, store, view
 from stages.tracking.lockfile import Artifact, Entry
-from stages.tracking.store import Store
 
 FOLDER = Path(".pipe/train@dpo-0123456789abcdef")
 KEY = "seed-0/loss/total"
@@ -54,11 +52,9 @@ def place(database: Path, tmp_path: Path, monkeypatch) -> Path:
 class View:
     """What a store holds."""
 
-    def __init__(self, uri: str | None = None) -> None:
-        self.client = mlflow.MlflowClient(uri or store.find_uri(Path.cwd()))
-        experiment = self.client.get_experiment_by_name("here")
-        assert experiment is not None
-        self.tags, self.experiment = experiment.tags, experiment.experiment_id
+    def __init__(self) -> None:
+        self.client = mlflow.MlflowClient(store.find_uri(Path.cwd()))
+        self.experiment = self.client.get_experiment_by_name("here").experiment_id
 
     def runs(self) -> dict[str, Any]:
         """By name; of executions after the first, by name and number."""
@@ -77,14 +73,12 @@ class View:
         history = self.client.get_metric_history(self.runs()[name].info.run_id, key)
         return [(point.step, point.value) for point in history]
 
-    def artifacts(self, run_id: str, folder: str | None = None) -> set[str]:
-        result = set()
-        for item in self.client.list_artifacts(run_id, folder):
-            result |= self.artifacts(run_id, item.path) if item.is_dir else {item.path}
-        return result
 
-    def state(self) -> Any:
-        return {name: run.to_dictionary() for name, run in self.runs().items()}
+def list_files(client: Any, run_id: str, folder: str | None = None) -> set[str]:
+    result = set()
+    for item in client.list_artifacts(run_id, folder):
+        result |= list_files(client, run_id, item.path) if item.is_dir else {item.path}
+    return result
 
 
 def sync() -> int:
@@ -124,7 +118,7 @@ def test_a_pipeline_is_one_run_per_stage_below_a_manifest() -> None:
     datasets = {item.dataset.name: item.dataset.digest for item in dpo.inputs.dataset_inputs}
     assert datasets == {"policies/sft/model": "md5-msft.dir", "prompts": "md5-p.dir"}
     assert f"runs/{runs['train sft'].info.run_id}" in dpo.data.tags["mlflow.note.content"]
-    assert mine.artifacts(dpo.info.run_id) == {
+    assert list_files(mine.client, dpo.info.run_id) == {
         "0/metrics.json", "1/metrics.json", "run/journal.jsonl", "run/journal-seed-0.jsonl",
         "run/journal-seed-1.jsonl", "run/run.json",
     }  # fmt: skip
@@ -150,13 +144,14 @@ def test_a_second_call_adds_nothing_and_completes_what_an_outage_left() -> None:
     make_pipeline()
     sync()
     mine = View()
-    before, stages = mine.state(), mine.runs()
+    stages = mine.runs()
+    before = {name: run.to_dictionary() for name, run in stages.items()}
     assert sync() == 0
-    assert View().state() == before
+    assert {name: run.to_dictionary() for name, run in View().runs().items()} == before
     for name in ("train dpo", next(name for name in stages if "manifest" in name)):
         mine.client.delete_tag(stages[name].info.run_id, store.COMPLETE)
     assert sync() == 2
-    assert View().state() == before
+    assert {name: run.to_dictionary() for name, run in View().runs().items()} == before
     assert mine.points("train dpo", "loss") == [(0, 3.0), (1, 1.5)]
     # one that its user deleted stays deleted
     mine.client.delete_run(stages["train sft"].info.run_id)
@@ -206,6 +201,7 @@ def test_results_from_elsewhere_are_found_or_added_without_times(monkeypatch) ->
     made.remove_records()
     assert sync() == 0
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "another")
+    monkeypatch.setenv("POSTTRAIN_TRACK_WEIGHTS", "1")
     assert sync() == 6
     client = mlflow.MlflowClient(store.find_uri(Path.cwd()))
     experiment = client.get_experiment_by_name("another").experiment_id
@@ -213,6 +209,8 @@ def test_results_from_elsewhere_are_found_or_added_without_times(monkeypatch) ->
     assert "run/seconds" not in runs["train dpo"].data.metrics
     assert runs["train dpo"].data.metrics["loss"] == 1.5
     assert view.ELSEWHERE in runs["train dpo"].data.tags["mlflow.note.content"]
+    weights = list_files(client, runs["train dpo"].info.run_id)
+    assert {"model/0/config.json", "model/1/model.safetensors"} <= weights
     assert sync() == 0
 
 
@@ -224,15 +222,6 @@ def test_a_run_that_mlflow_does_not_take_costs_no_other(caplog) -> None:
     (warning,) = [row.args[0] for row in caplog.records if "does not take" in row.msg]
     assert warning == entries[0].stage
     assert view.sync_entries(entries)[0] == 1
-
-
-def test_weights_are_copied_where_they_are_asked_for(monkeypatch) -> None:
-    monkeypatch.setenv("POSTTRAIN_TRACK_WEIGHTS", "1")
-    make_pipeline()
-    sync()
-    mine = View()
-    run_id = mine.runs()["train dpo"].info.run_id
-    assert {"model/0/config.json", "model/1/model.safetensors"} <= mine.artifacts(run_id)
 
 
 def test_the_manifest_is_written_when_the_store_cannot_be_used(monkeypatch, capsys) -> None:
@@ -247,15 +236,6 @@ def test_the_manifest_is_written_when_the_store_cannot_be_used(monkeypatch, caps
     output = capsys.readouterr()
     assert "sekret" not in output.out + output.err
     assert len(json.loads(track.MANIFEST.read_text())) == len(STAGES)
-
-
-@pytest.mark.parametrize(("number", "sizes"), [(250, [100, 100, 50]), (0, []), (100, [100])])
-def test_batches_leave_nothing_out(number: int, sizes: list[int]) -> None:
-    client = Mock(spec=mlflow.MlflowClient)
-    Store(client, "0").log("run", "params", list(range(number)))
-    batches = [call.kwargs["params"] for call in client.log_batch.call_args_list]
-    assert [len(batch) for batch in batches] == sizes
-    assert [item for batch in batches for item in batch] == list(range(number))
 
 
 # One stage.
@@ -278,25 +258,30 @@ def make_entry(stage: str, *outs: Path, deps: tuple[str, ...] = ()) -> Entry:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("row", ["dpo-beta0.5", "a..b", "0.", "A_b-1.0-", "x" * 100])
-def test_every_row_name_that_the_plan_allows_is_tracked(place, row) -> None:
-    assert NAME.fullmatch(row)
-    model = Path("data/policies") / row / "model"
-    write(model / "0/config.json", "{}")
-    entry = make_entry(f"train@{row}", model)
+def track_stage(place: Path, entry: Entry) -> tuple[Any, Any]:
+    """The client of the store, and the stage's run there."""
     with store.connect(place) as target:
-        run = view.sync_stage(target, entry, RECORD | {"execution_id": row})
-        target.log_numbers(run.run_id, {f"accuracy/{row}": 1.0}, 0)
+        run = view.sync_stage(target, entry, RECORD | {"execution_id": entry.stage})
+        return target.client, target.client.get_run(run.run_id)
+
+
+def test_batches_leave_nothing_out_and_every_row_name_that_the_plan_allows_is_a_key(place) -> None:
+    rows = ("dpo-beta0.5", "a..b", "0.", "A_b-1.0-", "x" * 100)
+    assert all(map(NAME.fullmatch, rows))
+    numbers = {f"accuracy/{row}/{at}": float(at) for row in rows for at in range(50)}
+    with store.connect(place) as target:
+        run = target.run(view.EXECUTION, "a", name="train", started=RECORD["started"], tags={})
+        target.log_params(run.run_id, numbers)
+        target.log_numbers(run.run_id, numbers, 0)
+        logged = target.client.get_run(run.run_id).data
+    assert (logged.metrics, len(logged.params)) == (numbers, 250)
 
 
 def test_the_data_sets_of_a_run_are_data_and_policies_and_no_sources(place) -> None:
     deps = ("data/code/train_grpo.json", "data/inputs.json", "data/policies/sft/model",
             "data/prompts", "data/rewards/rule", "params.yaml")  # fmt: skip
-    with store.connect(place) as target:
-        entry = make_entry("train@inputs", deps=deps)
-        run = view.sync_stage(target, entry, RECORD | {"execution_id": "inputs"})
-        inputs = target.client.get_run(run.run_id).to_dictionary()["inputs"]["dataset_inputs"]
-    names = [item["dataset"]["name"] for item in inputs]
+    _, run = track_stage(place, make_entry("train@inputs", deps=deps))
+    names = [item["dataset"]["name"] for item in run.to_dictionary()["inputs"]["dataset_inputs"]]
     assert sorted(names) == ["policies/sft/model", "prompts", "rewards/rule"]
 
 
@@ -306,15 +291,12 @@ def test_a_run_of_episodes_has_its_numbers_and_conversations(place) -> None:
     for seed, success in enumerate((0.5, 1.0)):
         lines.write_lines(folder / str(seed) / "episodes.jsonl", played)
         write(folder / f"{seed}/metrics.json", {"success": success})
-    with store.connect(place) as target:
-        entry = make_entry("play@grpo-test", folder)
-        run = view.sync_stage(target, entry, RECORD | {"execution_id": "played"})
-        logged = target.client.get_run(run.run_id).data
-        path = target.client.download_artifacts(run.run_id, "completions/episodes.json")
-    assert logged.metrics["success"] == 0.75
-    (listed,) = json.loads(logged.tags["mlflow.loggedArtifacts"])
+    client, run = track_stage(place, make_entry("play@grpo-test", folder))
+    assert run.data.metrics["success"] == 0.75
+    (listed,) = json.loads(run.data.tags["mlflow.loggedArtifacts"])
     assert listed == {"path": "completions/episodes.json", "type": "table"}
-    assert [row[2] for row in json.loads(Path(path).read_text())["data"]] == [True, False]
+    path = Path(client.download_artifacts(run.info.run_id, listed["path"]))
+    assert [row[2] for row in json.loads(path.read_text())["data"]] == [True, False]
 
 
 def test_what_a_seed_used_is_a_system_metric(place) -> None:
@@ -323,11 +305,8 @@ def test_what_a_seed_used_is_a_system_metric(place) -> None:
     write(folder / "run.json", {"ended": "2026-01-01T00:00:00+00:00"})
     row = journal.JournalRow(index=0, time=1.0, metrics={"cpu_cores": 0.75})
     write(folder / "usage-seed-0.jsonl", json.dumps(asdict(row)) + "\n")
-    with store.connect(place) as target:
-        entry = make_entry("train@used")
-        run = view.sync_stage(target, entry, RECORD | {"execution_id": "used"})
-        metrics = target.client.get_run(run.run_id).data.metrics
-    assert metrics["system/seed-0/cpu_cores"] == 0.75
+    _, run = track_stage(place, make_entry("train@used"))
+    assert run.data.metrics["system/seed-0/cpu_cores"] == 0.75
 
 
 def test_the_evaluation_of_the_manifest_that_was_tracked_last_is_shown(place, monkeypatch) -> None:
@@ -402,66 +381,49 @@ def look(last: dict[str, Any], key: str = KEY) -> tuple[Any, list[tuple[int, flo
     return run, [(point.step, point.value) for point in points]
 
 
-def test_new_points_follow_and_a_torn_line_waits() -> None:
+def test_new_points_follow_until_the_end_and_none_twice() -> None:
+    write(Path("params.yaml"), "seeds: [0, 1]\n")
     last: dict[str, Any] = {}
     grow(range(2), torn='{"index": 2, "met')
     run, points = look(last)
-    assert points == [(0, 1.0), (1, 0.5)]
+    assert points == [(0, 1.0), (1, 0.5)], "a torn line waits"
     assert (run.info.run_name, run.info.status) == ("train dpo", "RUNNING")
     assert run.data.tags["posttrain.execution_id"] == "e" * 32
     assert (run.data.tags["stage"], run.data.tags["row"]) == ("train", "dpo")
     grow(range(4))
     assert look(last)[1] == [(0, 1.0), (1, 0.5), (2, 1 / 3), (3, 0.25)]
     assert look(last, "seed-0/time/step")[1] == [], "times are sent at the end"
-    # another process goes on where this one ended
-    grow(range(6))
-    assert [step for step, _ in look({})[1]] == list(range(6))
-
-
-def test_what_a_resumed_attempt_does_again_is_no_second_point() -> None:
-    last: dict[str, Any] = {}
-    grow(range(5))
-    look(last)
-    grow(range(3), attempt=2)  # cut back to its checkpoint
-    assert len(look(last)[1]) == 5
-    grow(range(7), attempt=2)
-    assert [step for step, _ in look(last)[1]] == list(range(7))
-
-
-def test_the_mean_over_seeds_follows_when_every_seed_has_the_step() -> None:
-    last: dict[str, Any] = {}
-    write(Path("params.yaml"), "seeds: [0, 1]\n")
-    grow(range(3))
-    assert look(last, "loss/total")[1] == []
+    assert look(last, "loss/total")[1] == [], "the mean needs every seed"
     grow(range(2), scale=3.0, seed=1)
     assert look(last, "loss/total")[1] == [(0, 2.0), (1, 1.0)]
+    write(FOLDER / "failed.json", "{}")
+    look(last)
+    assert look(last)[0].info.status == "FAILED"
+    (FOLDER / "failed.json").unlink()
+    grow(range(3), attempt=2)  # resumed, cut back to its checkpoint
+    run, points = look(last)
+    assert len(points) == 4
+    grow(range(7), attempt=2)
+    assert [step for step, _ in look(last)[1]] == list(range(7))
+    assert look(last)[0].info.status == "RUNNING"
+    # another process goes on where this one ended
+    grow(range(9), attempt=2)
+    assert [step for step, _ in look({})[1]] == list(range(9))
 
 
 def test_completions_of_the_first_seed_follow_with_the_steps(place, tmp_path) -> None:
     last: dict[str, Any] = {}
     grow(range(1))
-    path = FOLDER / "seed-0/loop/rollouts.jsonl"
     text = ""
-    for step in range(3):
+    for step in range(2):
         text += json.dumps({"completion": f"of {step}", "id": "a", "step": step}) + "\n"
-        write(path, text)
+        write(FOLDER / "seed-0/loop/rollouts.jsonl", text)
         run, _ = look(last)
         (listed,) = json.loads(run.data.tags["mlflow.loggedArtifacts"])
         with store.connect(place) as target:
             table = target.client.download_artifacts(run.info.run_id, listed["path"], str(tmp_path))
         rows = json.loads(Path(table).read_text())["data"]
         assert [row[1] for row in rows] == [f"of {number}" for number in range(step + 1)]
-
-
-def test_a_failure_shows_until_the_next_attempt() -> None:
-    last: dict[str, Any] = {}
-    grow(range(3))
-    write(FOLDER / "failed.json", "{}")
-    look(last)
-    assert look(last)[0].info.status == "FAILED"
-    (FOLDER / "failed.json").unlink()
-    look(last)
-    assert look(last)[0].info.status == "RUNNING"
 
 
 def test_studies_what_was_killed_long_ago_and_what_ends_meanwhile_are_left_out(
