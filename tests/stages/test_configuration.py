@@ -141,6 +141,20 @@ def test_a_command_has_the_words_of_its_row():
             assert row.entry_point in rows.ENTRY_POINTS
 
 
+def test_a_kind_of_stage_is_an_entry_point_and_what_it_reads(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # without facts of a model
+    monkeypatch.setitem(rows.ENTRY_POINTS, "label_mine", "label_teacher")
+    monkeypatch.setitem(tables.READS["pairs"], "mine", ("pools",))
+    params, presets = (read_yaml(ROOT / name) for name in ("params.yaml", PRESETS_PATH))
+    words = {"by": "mine", "preset": "teacher", "from": "sft", "on": "pools/sft"}
+    assert list(tables.check_row("pairs", "mine", words)) == []
+    all_rows = {table: params[table] for table in TABLES}
+    all_rows["pairs"] = all_rows["pairs"] | {"mine": words}
+    assert list(tables.check_names(all_rows)) == []
+    entry_points = plan_checks.load_entry_points()
+    assert plan_checks.find_problems(params, presets, all_rows, entry_points) == []
+
+
 def test_a_stage_has_the_sizes_of_its_row_and_what_follows_from_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("params.yaml", "stages/presets.yaml"):
