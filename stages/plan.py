@@ -73,7 +73,8 @@ def main(*words: str) -> None:
     only_checks = words == ("--check",)
     digest, (default_paths, problems) = preflight.digest_plan_files(), list_tables()
     paths = default_paths if only_checks else [Path(word) for word in words[1::2]]
-    if len(words) % 2 != only_checks or any(path.suffix != ".yaml" for path in paths) or not paths:
+    is_wrong = not words or len(words) % 2 or any(path.suffix != ".yaml" for path in paths)
+    if is_wrong and not only_checks:
         sys.exit(f"found {' '.join(words) or 'no table'}; expected:\n\n{__doc__}")
     # `runtime.preflight`, the first line of this stage's command, may have checked all just now.
     is_default = {*paths} == {*default_paths}

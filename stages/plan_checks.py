@@ -8,7 +8,6 @@ from typing import Any
 import pydantic
 
 from stages import auto, source_checks
-from stages.auto import Facts
 from stages.config import (
     PRESET,
     PRESETS_PATH,
@@ -67,11 +66,10 @@ def find_problems(
     fields = {name for config in entry_points.values() for name in config.model_fields}
     declared = sorted({*fields, *tables, *GLOBAL_KEYS} - {PRESET})
     problems = list(match_keys([str(name) for name in params], declared, ""))
-    sections = {name: params[name] for name in fields & params.keys()} | {"presets": presets}
     # Before prepare_data has run, nothing is known of a model but that there will be facts.
-    facts = measured_facts(params) or auto.UNMEASURED
+    facts, whole = measured_facts(params) or auto.UNMEASURED, {**params, "presets": presets}
     try:
-        content = resolve_auto(params, sections, facts)
+        content, _ = auto.resolve(whole, facts, strict=False)
     except ValueError as error:
         return [*problems, str(error)]
     presets, configs, rows = content.pop("presets"), Configs(), list(list_rows(tables))
@@ -86,11 +84,9 @@ def find_problems(
         if wrong:
             problems += wrong
             continue
-        changed, whole = (
-            override_section(part, row.kind, row.overrides) for part in (sections, params)
-        )
+        changed = override_section(whole, row.kind, row.overrides)
         try:
-            of_row = resolve_auto(whole, changed, facts)  # values follow from those of the row
+            of_row, _ = auto.resolve(changed, facts, strict=False)  # other values follow from them
         except ValueError as error:
             problems.append(f"{row}: {error}")
             continue
@@ -122,11 +118,6 @@ def find_problems(
     problems += [] if source is None else source.problems
     problems += evaluation_config.check_ks(content)
     return list(dict.fromkeys(problems))
-
-
-def resolve_auto(params: Content, sections: Content, facts: Facts) -> dict[str, Any]:
-    """params.yaml with `sections` in place of its own, every `auto` in them replaced."""
-    return {**params, **auto.resolve(sections, facts, params, strict=False)[0]}
 
 
 def check_override_keys(place: str, overrides: Content, section: Any) -> Iterator[str]:

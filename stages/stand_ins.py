@@ -17,8 +17,7 @@ from types import ModuleType
 from typing import Any
 
 LIBRARIES = frozenset(
-    {"datasets", "dvc", "jaxtyping", "peft", "safetensors", "scipy", "tokenizers", "torch",
-     "transformers"}
+    {"dvc", "jaxtyping", "peft", "safetensors", "scipy", "tokenizers", "torch", "transformers"}
 )  # fmt: skip
 
 
@@ -61,10 +60,13 @@ class _Finder(Loader):
 
 @contextmanager
 def importing_declarations() -> Iterator[None]:
-    """Stand-ins for `LIBRARIES` in every import of the body."""
+    """Stand-ins for `LIBRARIES` in every import of the body; afterwards they can be imported."""
     finder = _Finder()
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
+        for name, module in [*sys.modules.items()]:
+            if getattr(module, "__loader__", None) is finder:
+                del sys.modules[name]

@@ -12,6 +12,7 @@ import pytest
 import torch
 from pipeline_copy import Edit, PipelineCopy
 
+from stages.config import read_yaml
 from stages.models import device
 
 # Before any test computes: MKL chooses its instructions once in the life of a process.
@@ -20,34 +21,25 @@ device.pin_instructions()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+SMALL = read_yaml(Path(__file__).with_name("small_pipeline.yaml"))
+
+
+def update(content: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Change values in place, also those of keys inside keys."""
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(content.get(key), dict):
+            update(content[key], value)
+        else:
+            content[key] = value
+
+
 def shrink(params: dict[str, Any], presets: dict[str, Any]) -> None:
-    """A model and data so small that a stage mostly starts up, and two seeds."""
-    params["seeds"] = [0, 1]
-    params["model"]["tiny"] |= {"hidden_size": 64, "num_layers": 2, "num_heads": 2}
-    params["model"]["tiny"] |= {"intermediate_size": 128}
-    params["data"]["source"] |= {"num_problems": 900, "max_value": 20}
-    params["data"]["shares"] |= {"preference": 0.1, "dev": 0.1, "test": 0.05}
-    # So few demonstrations have to teach to solve, or no solution is right.
-    mixture = {"judge": 0.1, "critique": 0.05, "revise": 0.1, "max_prompt_tokens": "auto"}
-    params["data"]["mixture"] = mixture
-    params["sft"] |= {"num_epochs": 6, "batch_size": 16}
-    params["sft"]["optim"]["learning_rate"] = 3e-3
-    for split in params["sampling"].values():
-        split["num_samples"] = 8
-    params["temperatures"] = {"tried": [0.5], "num_samples": 1}
-    params["evaluation"] |= {"ks": [1, 2], "num_draws": 16, "num_bootstrap": 200}
-    params["evaluation"]["max_cut_share"] = 1.0  # such models do not always learn to stop
-    params["ppo"] |= {"num_steps": 2, "prompts_per_step": 8}
-    params["grpo"] |= {"num_steps": 2, "prompts_per_step": 8, "group_size": 4}
-    for method in ("dpo", "ppo", "grpo"):
-        params[method]["num_checkpoints"] = 1
+    """Make a pipeline small, in place."""
+    update(params, SMALL["params"])
+    update(presets, SMALL["presets"])
     for preset in presets.values():
         if preset.get("num_minibatches", 0) > params["grpo"]["prompts_per_step"]:
             preset["num_minibatches"] = params["grpo"]["prompts_per_step"]
-    presets["cold_start"]["num_demonstrations"] = 100
-    presets["judge"]["injection_pairs"] = 4
-    presets["completions"] |= {"num_problems": 20, "num_completions": 2}
-    presets["completions"]["audit"]["num_bootstrap"] = 200
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A folder in which any stage can run: params.yaml, a preset, and everything that stages read.
 
-`copy_world(folder)` copies one that is made once a process: prompts, demonstrations, policies,
+`copy_world(folder)` copies one that each process makes once: prompts, demonstrations, policies,
 a pool, pairs, labelled steps, rewards, an environment, episodes, samples and raw files, of `SEEDS`.
 """
 

@@ -66,7 +66,7 @@ def test_no_source_unpickles_or_runs_text_or_trusts_remote_code():
         parts = path.relative_to(ROOT).parts
         sees_text = parts[1] in SEES_TEXT and path.stem not in WORKERS
         source = path.read_text(encoding="utf-8")
-        unsafe += [(str(path), found) for found in find_unsafe(source, sees_text=sees_text)]
+        unsafe += [(str(path), call) for call in find_unsafe(source, sees_text=sees_text)]
     assert unsafe == []
 
 

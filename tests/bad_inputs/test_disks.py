@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from bad_inputs.test_refusals import (
-    EARLIER,
     GOOD,
     ROOT,
     configure_preparation,
     list_files,
+    write_earlier,
     write_rows,
 )
 
@@ -28,10 +28,7 @@ def begin(folder: Path, monkeypatch) -> dict[Path, bytes]:
     monkeypatch.chdir(folder)
     configure_preparation()
     write_rows(GOOD["problems"], {})
-    for name, text in EARLIER.items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(text, encoding="utf-8")
-    return list_files()
+    return write_earlier()
 
 
 def run(python: Sequence[str] = (sys.executable,), status: int = 1) -> str:

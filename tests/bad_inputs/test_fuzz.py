@@ -5,7 +5,9 @@ is: each preset has a row that reads it. A fixed few of the 18,000 values each t
 """
 
 import datetime
+import functools
 import hashlib
+import operator
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,10 +74,7 @@ def test_a_wrong_value_is_refused_by_its_key_or_is_right(cases, repository):
         if path not in usual:
             usual[path] = plan.check_plan([Path(PARAMS), *recipes])[1]
         *parents, key = place
-        target = content
-        for parent in parents:
-            target = target[parent]
-        target[key] = WRONG[wrong]
+        functools.reduce(operator.getitem, parents, content)[key] = WRONG[wrong]
         save(path, content)
         _, problems = plan.check_plan([Path(PARAMS), *recipes])
         save(path, CONTENTS[path])

@@ -6,9 +6,11 @@ and, after `..`, words that it holds; or `works`.
 """
 
 import contextlib
+import functools
 import gzip
 import io
 import json
+import operator
 import re
 import shutil
 from collections.abc import Callable
@@ -38,7 +40,6 @@ EARLIER = {
     "data/prompts/train.jsonl": "{}\n", "data/prepared/data_card.json": '{"counts": {}}\n',
     "data/plan.json": '{"pools": {"earlier": {}}}\n', "data/pairs/mine/train.jsonl": "{}\n",
 }  # fmt: skip
-"""Outputs of an earlier run, which no refusal may touch."""
 
 
 def load(path: Path) -> Any:
@@ -85,12 +86,17 @@ def list_files() -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in files if "runs" not in path.parts}
 
 
-def check(case: dict[str, Any], meet: Callable[[], object], *, is_plan: bool = False) -> None:
-    """Whether what is in the working folder is refused as a case says, and nothing is lost."""
+def write_earlier() -> dict[Path, bytes]:
+    """Outputs of an earlier run; all files that a refusal may not touch."""
     for name, text in EARLIER.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text, encoding="utf-8")
-    before, message = list_files(), refusal(meet)
+    return list_files()
+
+
+def check(case: dict[str, Any], meet: Callable[[], object], *, is_plan: bool = False) -> None:
+    """Whether what is in the working folder is refused as a case says, and nothing is lost."""
+    before, message = write_earlier(), refusal(meet)
     if case.get("works"):
         assert message == ""
         return
@@ -134,11 +140,9 @@ PLAY = {
 def edit(params: Any, presets: Any, case: dict[str, Any]) -> None:
     """The edits of a case but for files."""
 
-    def put(content: Any, path: str, value: Any) -> None:
+    def section_of(content: Any, path: str) -> tuple[Any, str]:
         *parents, key = path.split(".")
-        for name in parents:
-            content = content[name]
-        content[key] = value
+        return functools.reduce(operator.getitem, parents, content), key
 
     play = PLAY if case.get("play") else {}
     changed = [*play.items(), *case.get("rows", {}).items()]
@@ -148,17 +152,14 @@ def edit(params: Any, presets: Any, case: dict[str, Any]) -> None:
         start = params[table].get(name) or (NEW if table == "policies" else {})
         params[table][name] = start | words
     if "drop" in case:
-        *parents, key = case["drop"].split(".")
-        section = params
-        for name in parents:
-            section = section[name]
+        section, key = section_of(params, case["drop"])
         del section[key]
-    for path, value in case.get("set", {}).items():
-        put(params, path, value)
     for name, like in case.get("copy", {}).items():
         presets[name] = dict(presets[like])
-    for path, value in case.get("presets", {}).items():
-        put(presets, path, value)
+    for content, changes in ((params, case.get("set", {})), (presets, case.get("presets", {}))):
+        for path, value in changes.items():
+            section, key = section_of(content, path)
+            section[key] = value
     if "key" in case:
         params[case["key"]] = 4
     if "tests" in case:  # two policies that play from the test starts

@@ -59,15 +59,12 @@ def trace(root: Path) -> dict[str, list[str]]:
         "trace_code.main()"
     )
     subprocess.run([sys.executable, "-c", program], cwd=root, check=True)
-    paths = [path for path in (root / "data").rglob("*") if path.is_file()]
-    return {
-        path.relative_to(root / "data").as_posix(): sorted(
-            name.removeprefix("stages/").removesuffix(".py")
-            for name in json.loads(path.read_text())
-            if name != "constraints.txt"
-        )
-        for path in paths
-    }
+    listed = {}
+    for path in (path for path in (root / "data").rglob("*") if path.is_file()):
+        names = sorted(json.loads(path.read_text()).keys() - {"constraints.txt"})
+        short = [name.removeprefix("stages/").removesuffix(".py") for name in names]
+        listed[path.relative_to(root / "data").as_posix()] = short
+    return listed
 
 
 def test_the_code_of_an_entry_point_is_what_it_imports_and_no_more(tmp_path):
@@ -104,35 +101,27 @@ def test_the_code_of_each_stage_has_the_digests_of_the_files_that_it_reads(tmp_p
             assert path.relative_to(ROOT).as_posix() in (data / f"own/{path.stem}").read_text()
 
 
-@pytest.mark.parametrize("word", [*rows.ENTRY_POINTS, *__main__.OF_ALL_ROWS])
-def test_the_first_word_names_the_module_whose_main_has_the_words(word, monkeypatch):
-    calls = []
-
+def test_the_first_word_names_the_module_whose_main_has_the_words(monkeypatch):
     class Module:
         def __init__(self, name):
             self.main = lambda *words: calls.append((name, words))
 
     monkeypatch.setattr(__main__, "load", Module)
     monkeypatch.setattr("stages.params.adopt_rounding", lambda: calls.append("rounding"))
-    __main__.find_main([word, "new"])()
-    is_whole = word in __main__.OF_ALL_ROWS
-    module = word if is_whole else rows.ENTRY_POINTS[word]
-    expected = (module, ("new",) if is_whole else (word, "new"))
-    needs_rounding = word not in ("compare", "track", "environment")
-    assert calls == (["rounding"] if needs_rounding else []) + [expected]
+    of_rows = {word: (module, (word, "new")) for word, module in rows.ENTRY_POINTS.items()}
+    for word, call in (of_rows | {name: (name, ("new",)) for name in ("compare", "track")}).items():
+        calls = []
+        __main__.find_main([word, "new"])()
+        assert calls == [*(["rounding"] if word in rows.ENTRY_POINTS else []), call]
+    for words in ((), ("train_sfd", "new")):
+        with pytest.raises(SystemExit, match="train_sft"):
+            __main__.find_main(words)
 
 
-@pytest.mark.parametrize("words", [(), ("train_sfd", "new")])
-def test_a_word_that_is_no_entry_point_is_refused(words):
-    with pytest.raises(SystemExit, match="train_sft"):
-        __main__.find_main(words)
+OWN = f"{PACKAGE}/rewards/own"
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/home/me/shop.py", f"{PACKAGE}/rewards/own/shop.py", f"{PACKAGE}/rewards/own/sub/shop.py"],
-    ids=["at home", "own", "of a folder in own"],
-)
+@pytest.mark.parametrize("path", ["/home/me/shop.py", f"{OWN}/shop.py", f"{OWN}/sub/shop.py"])
 @pytest.mark.parametrize(
     ("source", "text"),
     [

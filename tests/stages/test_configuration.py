@@ -14,6 +14,7 @@ from typing import Any
 import pydantic
 import pytest
 from ruamel.yaml import YAML
+from stage_inputs import ROOT, list_raw_pairs, read_files, write_raw
 
 from stages import auto, plan, plan_checks, rows, source_checks, tables
 from stages.config import PARAMS_PATH, PRESETS_PATH, Params, override_section, read_yaml
@@ -22,8 +23,6 @@ from stages.params import FACTS_PATH, LOCK_PATH, load_config, measured_facts
 from stages.rows import TABLES
 from stages.seeding import derive_seed
 from stages.sources.problem_files import FileSource
-
-ROOT = Path(__file__).parents[2]
 
 # --- files of keys
 
@@ -141,6 +140,20 @@ def test_a_command_has_the_words_of_its_row():
             assert row.entry_point in rows.ENTRY_POINTS
 
 
+def test_a_kind_of_stage_is_an_entry_point_and_what_it_reads(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # without facts of a model
+    monkeypatch.setitem(rows.ENTRY_POINTS, "label_mine", "label_teacher")
+    monkeypatch.setitem(tables.READS["pairs"], "mine", ("pools",))
+    params, presets = (read_yaml(ROOT / name) for name in ("params.yaml", PRESETS_PATH))
+    words = {"by": "mine", "preset": "teacher", "from": "sft", "on": "pools/sft"}
+    assert list(tables.check_row("pairs", "mine", words)) == []
+    all_rows = {table: params[table] for table in TABLES}
+    all_rows["pairs"] = all_rows["pairs"] | {"mine": words}
+    assert list(tables.check_names(all_rows)) == []
+    entry_points = plan_checks.load_entry_points()
+    assert plan_checks.find_problems(params, presets, all_rows, entry_points) == []
+
+
 def test_a_stage_has_the_sizes_of_its_row_and_what_follows_from_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("params.yaml", "stages/presets.yaml"):
@@ -195,23 +208,15 @@ def test_outputs_that_no_row_makes_are_deleted_and_every_table_has_a_folder(tmp_
 def test_a_row_on_the_hub_depends_on_a_file_with_its_id(tmp_path):
     for name in ("owner/mine", "owner/other"):
         words = {"by": "people", "preset": "people", "from": "base", "on": f"hub/{name}"}
-        plan.write_hub_ids(tmp_path / "hub", NO_TABLES | {"pairs": {"mine": words}})
-        assert [path.read_text() for path in (tmp_path / "hub").rglob("m*")] == (
-            [f"{name}\n"] if name == "owner/mine" else []
-        )
-    plan.write_hub_ids(tmp_path / "hub", NO_TABLES)
-    assert [path.name for path in (tmp_path / "hub").iterdir()] == [plan.NO_ROWS]
-
-
-def write_raw(*lines: Any) -> None:
-    path = Path("data/raw/mine.jsonl")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        plan.write_hub_ids(tmp_path, NO_TABLES | {"pairs": {"mine": words}})
+        assert read_files(tmp_path) == {name: f"{name}\n".encode()}
+    plan.write_hub_ids(tmp_path, NO_TABLES)
+    assert read_files(tmp_path) == {plan.NO_ROWS: b""}
 
 
 def test_digests_of_the_sources_follow_their_content_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_raw({"question": "2+2?", "answer": "4"})
+    write_raw("mine.jsonl", [{"question": "2+2?", "answer": "4"}])
     params = {"model": {"path": None}, "data": {"source": {"path": "data/raw"}}}
     before = plan.digest_inputs(params)
     assert list(before) == ["data/raw/mine.jsonl"]
@@ -219,7 +224,7 @@ def test_digests_of_the_sources_follow_their_content_alone(tmp_path, monkeypatch
     Path("data/raw/notes.md").touch()
     assert plan.digest_inputs(params) == before
     assert plan.digest_inputs(params | {"data": {"source": [{"path": "data/raw"}]}}) == before
-    write_raw({"question": "2+2?", "answer": "5"})
+    write_raw("mine.jsonl", [{"question": "2+2?", "answer": "5"}])
     assert plan.digest_inputs(params).keys() == before.keys()
     assert plan.digest_inputs(params) != before
     assert plan.digest_inputs(read_yaml(ROOT / "params.yaml")) == {}  # generated
@@ -227,14 +232,15 @@ def test_digests_of_the_sources_follow_their_content_alone(tmp_path, monkeypatch
 
 def test_a_split_of_people_s_file_must_exist_and_a_large_file_is_described(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_raw(*({"prompt": f"{n}?", "chosen": "a", "rejected": "b"} for n in range(9)))
+    write_raw("mine.jsonl", list_raw_pairs(9))
     words = {"by": "people", "preset": "people", "from": "base", "on": "raw/mine.jsonl"}
     row = tables.TableRow(table="pairs", name="mine", words=words)
     preset = {"licence": "MIT", "heldout_share": 0.1, "max_tokens": 9, "max_bad_share": 0,
               "max_long_share": 0}  # fmt: skip
     for split, is_there in (("mine", True), ("test_prefs", False)):
         config = SimpleNamespace(preset=PeoplePreset(split=split, **preset))
-        assert ("'test_prefs'" in str([*source_checks.check_people_file(row, config)])) != is_there
+        problems = list(source_checks.check_people_file(row, config))
+        assert problems == [] if is_there else "'test_prefs'" in problems[0]
     path = Path("data/raw/mine.jsonl")
     for limit, places in ((path.stat().st_size, []), (1, ["data.source", "pairs.mine"])):
         monkeypatch.setattr(source_checks, "MAX_WHOLE_BYTES", limit)
