@@ -94,20 +94,20 @@ def read_seeds(root: Path) -> tuple[int, ...]:
 
 def downstream(graph: dict[str, StageNode], names: set[str]) -> set[str]:
     """Every stage that reads, directly or not, an output of one of `names`; without `names`."""
-    reading = set(names)
-    for node in graph.values():  # upstream stages come first, so one pass is enough
-        if reading.intersection(node.upstream):
-            reading.add(node.name)
-    return reading - names
+    needs = link_stages(graph)
+    return set[str]().union(*(networkx.ancestors(needs, name) for name in names)) - names
 
 
 def with_ancestors(graph: dict[str, StageNode], names: set[str]) -> set[str]:
     """`names` and every stage that one of them needs, directly or not."""
-    needed = set(names)
-    for node in reversed(graph.values()):
-        if node.name in needed:
-            needed.update(node.upstream)
-    return needed
+    needs = link_stages(graph)
+    return names.union(*(networkx.descendants(needs, name) for name in names))
+
+
+def link_stages(graph: dict[str, StageNode]) -> Any:
+    """The stages with an edge from each to those that it needs."""
+    upstream = {name: node.upstream for name, node in graph.items()}
+    return networkx.from_dict_of_lists(upstream, create_using=networkx.DiGraph)
 
 
 def make_plan(root: Path, targets: list[str] | None = None) -> dict[str, StageNode]:

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 POLL_SECONDS = 0.2
-GRACE_SECONDS = 75.0
+GRACE_SECONDS = 80.0
 """Before SIGKILL: a stage stops within 10 and writes its checkpoint within 60; DVC ends last."""
 PROGRESS, SEPARATOR = {"POSTTRAIN_PROGRESS": "records"}, "\x1e"
 """With this environment a stage writes how far it is as JSON, after a record separator."""

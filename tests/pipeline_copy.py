@@ -56,6 +56,14 @@ def change_params(folder: Path, edit: Edit) -> None:
         yaml.dump(content, folder / name)
 
 
+def make_environment() -> dict[str, str]:
+    """Ours without settings of tools; the stages' command is `python`, which has to be this one."""
+    hidden = ("DVC_", "MLFLOW_", "POSTTRAIN_", "PYTEST_", "RESUME_")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    return environment | {"PATH": path}
+
+
 class PipelineCopy:
     """The committed and not ignored files in a new git repository, with other parameters."""
 
@@ -99,18 +107,10 @@ class PipelineCopy:
 
     def run(self, *arguments: str) -> str:
         """Run Python in the copy; what it printed."""
-        hidden = ("DVC_", "MLFLOW_", "POSTTRAIN_", "PYTEST_")
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
-        # The stages' command is `python`: it has to be this one.
-        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
         result = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+            [sys.executable, *arguments], cwd=self.path, env=make_environment(),
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
         printed = result.stdout[-3000:] + result.stderr[-5000:]
         assert result.returncode == 0, f"exit status {result.returncode}\n{printed}"
         return result.stdout + result.stderr

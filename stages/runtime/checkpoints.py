@@ -133,7 +133,7 @@ def _sync(path: Path) -> None:
 
 
 class Writer:
-    """Writes checkpoints of a loop in a thread, at most one each `read_interval` seconds."""
+    """Writes checkpoints of a loop in a thread: each `read_interval` seconds, or more often."""
 
     def __init__(self, folder: Path, saved: int = 0) -> None:
         """`folder` need not exist; its last checkpoint is of the step `saved`, 0 for none."""

@@ -12,6 +12,7 @@ import fcntl
 import shutil
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from stages.runtime import identity, process
@@ -49,12 +50,13 @@ def clean_stage(name: str, *, is_dry: bool) -> int:
         kept = folders[0].name if key is None else f"{name}-{key[:16]}"
         total = 0
         for folder in [folder for folder in folders if folder.name != kept]:
-            num_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-            days = (time.time() - folder.stat().st_mtime) / 86_400
-            print(f"{folder}  {num_bytes / 2**30:.2f} GiB  {days:.1f} days")  # noqa: T201
-            if not is_dry:
-                shutil.rmtree(folder)
-            total += num_bytes
+            with suppress(FileNotFoundError):  # the start of another stage sweeps, too
+                num_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+                days = (time.time() - folder.stat().st_mtime) / 86_400
+                print(f"{folder}  {num_bytes / 2**30:.2f} GiB  {days:.1f} days")  # noqa: T201
+                if not is_dry:
+                    shutil.rmtree(folder)
+                total += num_bytes
         return total
 
 

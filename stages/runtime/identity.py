@@ -253,8 +253,10 @@ def find_folders(stage: str = "") -> list[Path]:
     pattern = re.compile(rf"{re.escape(stage) or '.+'}-[0-9a-f]{{16}}")
 
     def started(folder: Path) -> float:
-        record = folder / EXECUTION
-        return (record if record.exists() else folder).stat().st_mtime
+        for path in (folder / EXECUTION, folder):
+            with suppress(FileNotFoundError):
+                return path.stat().st_mtime
+        return 0.0  # another start has swept it
 
     folders = [path for path in PIPE.glob("*-*") if pattern.fullmatch(path.name)]
     return sorted(folders, key=started, reverse=True)

@@ -116,12 +116,13 @@ def for_each(
                     error.add_note(f"in the work of seed {seed}:\n{trace}")
                     raise error
     finally:
-        process.extend(process.SECONDS_TO_SAVE + 5.0)  # longer than the processes of seeds have
+        limit = process.SECONDS_TO_END + process.SECONDS_TO_SAVE
+        process.extend(limit + 5.0)  # longer than the processes of seeds have
         started = [fork for fork in processes if fork.pid]
         for fork in started if pipes else ():  # those beside a failed one keep their work
             fork.terminate()
         for fork in started:
-            fork.join(process.SECONDS_TO_SAVE + 1.0 if pipes else None)
+            fork.join(limit if pipes else None)
             fork.kill()
             fork.join()
     return {seed: results[seed] for seed in numbers}

@@ -288,7 +288,7 @@ def test_dvc_is_interrupted_and_what_is_below_it_terminated(tmp_path: Path) -> N
     text = f"{root}\n{sys.executable} start.py &\nwhile :; do sleep 0.05; done\n"
     parent = psutil.Popen(["sh", "-c", text], cwd=tmp_path)
     wait_until((tmp_path / "ready").exists, "both processes", 60)
-    kill_tree(parent.pid)
+    kill_tree(parent.pid, grace_seconds=20.0)
     assert is_gone(parent.pid)
     assert (tmp_path / "root").read_text() == "INT\n"
     assert (tmp_path / "child").read_text() == "TERM\n"

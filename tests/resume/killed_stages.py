@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pipeline_copy import PipelineCopy
+from pipeline_copy import PipelineCopy, make_environment
 from ruamel.yaml import YAML
 
 from flows.dvc_internals import mend
@@ -55,22 +55,12 @@ class KilledStages:
 
     def start(self, stage: str, **extra: str) -> subprocess.Popen[str]:
         """`dvc repro -s`, in a process group of its own, three checkpoints a second."""
-        hidden = ("DVC_", "MLFLOW_", "POSTTRAIN_", "PYTEST_", "RESUME_")
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
-        environment = kept | {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}",
-            "PYTHONPATH": str(INJECTED),
-            "POSTTRAIN_CHECKPOINT_SECONDS": "0.3",
-        }
+        settings = {"PYTHONPATH": str(INJECTED), "POSTTRAIN_CHECKPOINT_SECONDS": "0.3"}
         return subprocess.Popen(
-            [sys.executable, "-m", "dvc", "repro", "-s", stage],
-            cwd=self.path,
-            env=environment | extra,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+            [sys.executable, "-m", "dvc", "repro", "-s", stage], cwd=self.path,
+            env=make_environment() | settings | extra, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
 
     def forget(self, stage: str) -> None:
         """As if the stage had never run."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 from seed_runs import make_run
 
+from stages.loops.resume import LoopRecord
 from stages.loops.state import State
 from stages.loops.work import Step
 from stages.optim import OptimConfig, step_optimizer
@@ -144,6 +146,35 @@ def test_the_state_after_the_last_whole_step_is_kept(where, number, steps, tmp_p
     assert State.load(tmp_path / "loop/states").step == steps
     output, _ = start(tmp_path, "nowhere", "10").communicate()
     assert output == f"after {steps}\n[0.0, 1.0, 2.0, 3.0]\n"
+
+
+def test_a_process_may_stop_where_a_state_is_saved_or_the_step_takes_too_long(
+    tmp_path, monkeypatch
+):
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with journal.writing(tmp_path / "journal.jsonl") as log:
+        run = make_run(folder=tmp_path, log=log)
+        state = run.resume()
+        record = LoopRecord(run, state, tmp_path / "loop")
+        state.begin_update()
+        assert record.may_stop(), "there is no step that could be lost"
+        now += 4
+        state.step = 1
+        assert not record.may_stop(), "its lines are being written"
+        record.end_step()
+        assert (record.may_stop(), record.can_copy(), record.is_due()) == (True, True, False)
+        state.begin_update()
+        assert (record.may_stop(), record.can_copy()) == (False, False), "it is almost over"
+        now += 6
+        assert record.may_stop(), "it cannot be finished in time"
+        state.step = 2
+        record.end_step()
+        assert record.is_due(), "the next step may be as long"
+        record.checkpoint()
+        state.begin_update()
+        assert record.may_stop()
+        assert record.close() == 2
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -103,7 +104,7 @@ def test_a_stage_ends_as_its_forked_work_does(words, status, dvc):
 ])  # fmt: skip
 def test_the_forked_work_ends_with_whom_it_is_for_and_none_stays(victim, number, dvc, tmp_path):
     program, working = dvc("check.py", "stage.py hang"), tmp_path / "working"
-    wait_until(lambda: working.exists() and working.read_text())
+    wait_until(lambda: working.exists() and working.read_text(), "the work", 60)
     worker = psutil.Process(int(working.read_text()))
     keeper = worker.parent()
     [stage] = psutil.Process(program.pid).children()
@@ -111,7 +112,12 @@ def test_the_forked_work_ends_with_whom_it_is_for_and_none_stays(victim, number,
     pids = {"stage": stage.pid, "dvc": program.pid, "keeper": keeper.pid}
     os.kill(pids[victim], number)
     program.wait()
-    wait_until(lambda: all(has_ended(each.pid) for each in of_dvc))
+    try:
+        wait_until(lambda: all(has_ended(each.pid) for each in of_dvc), "their end", 30)
+    finally:
+        for process in of_dvc:
+            with suppress(psutil.Error):
+                process.kill()
     assert (tmp_path / "tidied").exists() == ((victim, number) != ("stage", signal.SIGKILL))
 
 

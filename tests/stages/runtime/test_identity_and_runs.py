@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ from dvc.stage.serialize import to_single_stage_lockfile
 from ruamel.yaml import YAML
 from seed_runs import for_each_seed
 from terminals import run_on_terminal
+from toy_repo import wait_until
 
 from stages.runtime import clean, identity, intact, preflight, runs
 from stages.runtime.identity import Execution
@@ -208,13 +208,6 @@ def test_scratch_of_other_inputs_is_bounded_and_can_be_cleaned(repo, monkeypatch
     shutil.rmtree(identity.PIPE)
 
 
-def wait_for(path):
-    end = time.monotonic() + 120
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 @pytest.mark.slow
 def test_the_input_key_is_dvcs_run_cache_key(toy_repo):
     """Also where a dependency is inside another stage's output; a change back restores."""
@@ -253,7 +246,8 @@ def test_the_input_key_is_dvcs_run_cache_key(toy_repo):
 def test_a_killed_stage_is_gone_on_with_by_its_own_inputs_alone(toy_repo):
     by_hand = ["python", "work.py", STAGE]
     process = toy_repo.start(*by_hand, TOY_STOP="hang")
-    wait_for(toy_repo.path / "stopped")
+    stopped = toy_repo.path / "stopped"
+    wait_until(lambda: stopped.exists() and stopped.read_text())
     assert "running already" in toy_repo.run(*by_hand, code=1)
     process.send_signal(signal.SIGKILL)
     process.communicate()

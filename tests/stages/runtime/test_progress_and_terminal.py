@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from seed_runs import make_run
@@ -18,15 +19,11 @@ from stages.runtime.progress import Display, Progress, Snapshot
 ROOT = Path(__file__).parents[3]
 
 
-class Clock:
-    def __init__(self, monkeypatch):
-        self.now = 1000.0
-        monkeypatch.setattr(progress.time, "monotonic", lambda: self.now)
-
-
 @pytest.fixture
 def clock(monkeypatch):
-    return Clock(monkeypatch)
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock.now)
+    return clock
 
 
 @pytest.fixture
