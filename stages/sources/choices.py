@@ -35,9 +35,9 @@ class Choices:
         """Which choice has this label, alone or in front of its text, perhaps in lower case."""
         text = str(gold).strip()
         label, match = text.strip("().: "), _LABELLED.match(text)
-        if match is not None and (behind := text[match.end() :]) in self.texts:
+        if match is not None and (rest := text[match.end() :]) in self.texts:
             index = self.find_label(match[1])
-            return index if index is not None and self.texts[index] == behind else None
+            return index if index is not None and self.texts[index] == rest else None
         if label not in self.labels and self.find_text(gold) is None:
             label = label.upper()
         return self.labels.index(label) if label in self.labels else None

@@ -422,8 +422,8 @@ def _describe_broken(error: Exception, text: str, first_line: int) -> str:
             f"was cut short. Copy the file again."
         )
     return (
-        f"expected a JSON array of rows, one JSON object a line, or an object that holds a list of "
-        f"rows, found broken JSON in {place} ({cause.msg}, before "
+        f"expected a JSON array of rows, one JSON object per line, or an object that holds a list "
+        f"of rows, found broken JSON in {place} ({cause.msg}, before "
         f"{text[cause.pos : cause.pos + 30]!r}). Correct it there."
     )
 
@@ -446,7 +446,7 @@ def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
         more = dict.fromkeys(key for item in content for key in item if key not in MESSAGE_KEYS)
         if more:
             raise ValueError(
-                f"{path}: expected a conversation a row, found a message a row, with "
+                f"{path}: expected one conversation per row, found one message per row, with "
                 f"{', '.join(map(repr, more)):.80} beside it. Write the messages of each "
                 f'conversation as a row of their own: {{"messages": [..]}}.'
             )
@@ -543,7 +543,7 @@ def _refuse_columns(path: Path, content: dict[str, Any]) -> None:
     names = ", ".join(map(repr, content))
     raise ValueError(
         f"{path}: expected a list of rows, found an object of {'rows' if is_by_name else 'columns'}"
-        f" ({names:.80}). Write a JSON array of rows, or a row a line: "
+        f" ({names:.80}). Write a JSON array of rows, or one row per line: "
         f'[{{"question": .., "answer": ..}}, ..].'
     )
 

@@ -15,13 +15,13 @@
 A contradiction and a tie are bad rows. Each can be listed under `ignore`.
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from stages.sources import columns as columns_of
+from stages.sources.columns import read_number
 from stages.sources.quarantine import TIE, RejectedError
 
 Kind = Literal["score", "overall", "attribute"]
@@ -52,18 +52,6 @@ def normalise_name(name: str) -> str:
     """A column's name in lower case, its words joined by underscores."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
     return re.sub(r"[\W_]+", "_", words).strip("_").lower()
-
-
-def read_number(value: Any) -> float | None:
-    """A finite number, also one as text, since tables hold text alone; else None."""
-    if isinstance(value, str) and "_" not in value:
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
 
 
 def find_marks(better: str, worse: str) -> tuple[str, str] | None:

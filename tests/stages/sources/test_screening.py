@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from ruamel.yaml import YAML
 
 from stages.records.preferences import Preference, RawPreference, UnpairedExample
 from stages.records.problems import BadRow, Demonstration, Problem, Prompt, Turn
@@ -49,45 +50,26 @@ def change(number: int, **changes: Any) -> Problem:
     return replace(GOOD, **({"id": f"{number}", "line": number} | changes))
 
 
-SCREENED: dict[str, tuple[list[dict[str, Any]], dict[int, str]]] = {
-    # changes of rows 0, 1, ..; those that are left out
-    "the same row": ([{}, {}, {"question": " 2+2?\n"}, {"answer": "so 4\n#### 4"}],
-                     dict.fromkeys((1, 2, 3), "repeated")),
-    "another solution": ([{}, {"solution": "#### 4"}], {}),
-    "another form": ([{}, {"answer": None}], {}),
-    "another system message": ([{}, {"turns": (SYSTEM, USER)}], {}),
-    "other tools": ([{}, {"tools": "[]"}], {}),
-    "other thoughts": ([{}, {"reply": Turn("assistant", "4", reasoning="so")}], {}),
-    "another weight": (
-        [{"turns": TALK}, {"turns": (TALK[0], replace(TALK[1], is_imitated=False), USER)}], {}),
-    "the same id": ([{"id": "x"}, {"id": "x", "question": "?"}], {1: "duplicate id"}),
-    "no value": ([{"answer": answer} for answer in ("nan", "four", "who can tell", "9" * 5000)],
-                 dict.fromkeys((0, 1, 3), "answer does not parse")),
-    "a test question first": ([{"split": "test", "question": " 2+2? "}, {}, {"split": None}],
-                              {1: "overlap", 2: "overlap"}),
-    "a test question last": ([{}, {"split": None}, {"split": "test"}],
-                             dict.fromkeys(range(2), "overlap")),
-    "a test question of a conversation": (
-        [{}, {"turns": (replace(SYSTEM, content="Be exact."), USER)}, {"turns": (USER,)},
-         {"turns": (SYSTEM, USER), "split": "test"}], dict.fromkeys(range(3), "overlap")),
-    "a wrong gold answer": ([{"answer": "5"}, {"split": "test"}], {0: "overlap"}),
-    "several gold answers": (
-        [{"question": question, "answer": answer} for question, answer in (
-            ("2*7?", "14"), ("2*7? ", "15"), ("2*7?", "14.0"), ("1/2?", "0.5"), ("1/2?", "1/2"),
-            ("1 or 2?", "1"), ("1 or 2?", "1 or 2"), ("2*7?", None), ("x?", "1"), ("X?", "2"))],
-        dict.fromkeys(range(3), "contradiction")),
-    "several gold answers in the test": ([{"split": "test"}, {"split": "test", "answer": "5"}],
-                                         dict.fromkeys(range(2), "contradiction")),
-    "several gold answers under other tools": ([{"tools": "a"}, {"tools": "b", "answer": "5"}], {}),
-}  # fmt: skip
+def read_turns(text: str) -> tuple[Turn, ...]:
+    turns = [part.partition(":")[::2] for part in text.split("|")]
+    return tuple(Turn("assistant", content, is_imitated=False) if role == "context" else
+                 Turn(role, content) for role, content in turns)  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", SCREENED)
-def test_a_row_is_used_unless(kind):
-    changes, left_out = SCREENED[kind]
-    ids, kinds = sort(*(change(number, **more) for number, more in enumerate(changes)))
-    assert kinds == left_out
-    assert len(ids) == len(changes) - len(left_out)
+SCREENED = YAML(typ="safe").load(Path(__file__).with_name("screening.yaml"))
+
+
+def read_change(number: int, *, turns=None, thought=None, answer="4", **changes: Any) -> Problem:
+    changes["reply"] = thought and Turn("assistant", "4", reasoning=thought)
+    changes["answer"] = "9" * 5000 if answer == "<long>" else answer
+    return change(number, turns=turns and read_turns(turns), **changes)
+
+
+@pytest.mark.parametrize("case", SCREENED, ids=lambda case: case["it"])
+def test_a_row_is_used_unless(case):
+    ids, kinds = sort(*(read_change(n, **changes) for n, changes in enumerate(case["rows"])))
+    assert kinds == case.get("out", {})
+    assert len(ids) == len(case["rows"]) - len(kinds)
 
 
 def test_a_gold_answer_within_a_text_is_taken_out():
@@ -318,8 +300,7 @@ def test_a_split_without_problems_is_refused(count, shares, has_test, words):
     ],
 )  # fmt: skip
 def test_a_conversation_opens_with_what_stands_before_the_first_answer(turns, opening):
-    parsed = [Turn(*part.split(":")) for part in turns.split("|")]
-    assert splitting.opening(parsed) == opening
+    assert splitting.opening(read_turns(turns)) == opening
 
 
 def test_normalising_drops_only_what_does_not_change_a_question():
