@@ -271,7 +271,7 @@ def read_preferences(
     sample = containers.sample_fields(raws[:NUM_SAMPLE], ignore)
     if not sample:
         report.rows["unsplit"] = len(rows)
-        yield from rows  # all bad
+        yield from (row for row in rows if isinstance(row, BadRow))
         return
     if not columns.used():
         columns = recognise(sample)
