@@ -494,8 +494,9 @@ def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
         if names:
             name = (filled or names)[0]
             split = _split_of_list(name) or beside.pop("split", None)
-            rows = _mark_split(content[name], split)
-            return [beside | row if isinstance(row, dict) else row for row in rows]
+            if SPLITS.get(str(split).lower(), "train") != "train":
+                beside["split"] = split
+            return [beside | row if isinstance(row, dict) else row for row in content[name]]
     _refuse_columns(path, content)
     return [content]
 
@@ -519,12 +520,6 @@ def _split_of(name: str) -> str | None:
     words = re.split(r"[^a-z]+", name.lower())
     words = [word.removesuffix("set") for word in words]  # `testset`
     return next((SPLITS[word] for word in reversed(words) if word in SPLITS), None)
-
-
-def _mark_split(rows: list[Any], split: Any) -> list[Any]:
-    if SPLITS.get(str(split).lower(), "train") == "train":
-        return rows
-    return [{"split": split} | row if isinstance(row, dict) else row for row in rows]
 
 
 def _refuse_columns(path: Path, content: dict[str, Any]) -> None:
