@@ -99,6 +99,17 @@ def sample_fields(rows: Sequence[RawRow | BadRow], ignore: Sequence[str]) -> lis
     ]
 
 
+def read_head(rows: Rows, count: int) -> list[RawRow | BadRow]:
+    """The first rows, as many as it takes until `count` of them are no bad rows."""
+    head, num_whole = list[RawRow | BadRow](), 0
+    for row in rows:
+        head.append(row)
+        num_whole += isinstance(row, RawRow)
+        if num_whole == count:
+            break
+    return head
+
+
 def list_files(paths: str | Sequence[str]) -> list[Path]:
     """The data files of a path, a glob or a list of these, sorted within each.
 

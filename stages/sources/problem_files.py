@@ -151,7 +151,7 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
     """
     for split, every_row in open_splits(source, report).items():
         rows = itertools.islice(columns_of.keep_rows(every_row, source.where), source.limit)
-        head = list(itertools.islice(rows, NUM_SAMPLE))
+        head = containers.read_head(rows, NUM_SAMPLE)
         sample = containers.sample_fields(head, source.ignore)
         columns = find_columns(source.columns, sample)
         gold_form = None

@@ -1,5 +1,6 @@
 """Stage prepare_data: rows of a source -> prompts by split, demonstrations, card and quarantine."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -111,7 +112,9 @@ def test_a_generated_source_is_prepared_the_same_each_time():
     assert card["rows_read"] == sum(card["counts"][split] for split in SPLITS) == 300
     assert card["counts"]["demonstrations"] == card["counts"]["train"] > 0
     assert ({*card["overlaps"].values()}, card["quarantined"]) == ({0}, {})
-    assert {*card["sha256"]} == {*first} - {"prepared/data_card.json"}
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in first.items()}
+    del digests["prepared/data_card.json"]
+    assert card["sha256"] == digests
     assert (prepare(source=source), files()) == (card, first)
     assert prepare(source=source, seed=1)["sha256"] != card["sha256"]
 
@@ -156,9 +159,8 @@ def test_tokens_decode_to_the_text_that_the_model_reads_and_end_with_its_end(kin
 def test_a_row_of_every_bad_kind_is_quarantined_with_file_line_and_reason():
     write(make_rows(94))
     kinds = {
-        b'{"answer": "4"}': "missing column", b'{"question": "\xff", "answer": "4"}': "not UTF-8",
+        b'{"question": "\xff", "answer": "4"}': "not UTF-8",
         b'{"question": "Why? <|end|>", "answer": "4"}': "special token",
-        b'{"question": "Why?", "answer": "who can tell why it is so"}': "answer does not parse",
         b'{"question": "' + b"long " * 200 + b'", "answer": "4"}': "over-long prompt",
         b'{"id": "mine-000001", "question": "Twice?", "answer": "4"}': "duplicate id",
         b"{": "not JSON",

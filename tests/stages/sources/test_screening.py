@@ -1,6 +1,5 @@
 """Rows of a source that are each well formed: which are used, in which split, and how counted."""
 
-import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -253,10 +252,13 @@ def test_a_problem_is_in_a_split_by_its_question_alone():
     assert len(fixed["train"]) / 4000 == pytest.approx(0.7, abs=0.03)
 
 
-def test_the_place_of_a_row_is_no_score(tmp_path):
-    rows = [{"prompt": f"{n}?", "response": "So.", "meta": {"place": n}} for n in range(300)]
-    source = FileSource.model_validate(write(tmp_path, "m.jsonl", *rows))
-    assert len(catalogue.read_source(source, 0).problems) == 300
+def test_the_place_of_a_row_and_a_number_beyond_floats_are_no_scores(tmp_path):
+    """Columns are found by whole rows, however many broken ones stand before them."""
+    rows = [{"prompt": f"{n}?", "response": "So.", "meta": {"place": n, "huge": 10**400}}
+            for n in range(300)]  # fmt: skip
+    source = FileSource.model_validate(write(tmp_path, "m.jsonl", *[[1]] * 200, *rows))
+    screened = catalogue.read_source(source, 0)
+    assert (len(screened.problems), len(screened.bad)) == (300, 200)
 
 
 def test_conversations_that_open_alike_are_split_by_their_whole_text():
@@ -475,15 +477,6 @@ def test_prepared_rows_are_counted_by_split_task_and_question():
     assert summary.example.completion_ids == [1]
     summary.add_demonstration(replace(summary.example, completion_ids=[2, 99]))
     assert summary.largest_id == 99
-
-
-def test_digests_are_of_files_and_of_those_in_folders(tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "a").write_bytes(b"1")
-    (tmp_path / "folder" / "b").write_bytes(b"2")
-    digests = {name: hashlib.sha256(content).hexdigest()
-               for name, content in (("a", b"1"), ("folder/b", b"2"))}  # fmt: skip
-    assert splitting.file_digests(tmp_path, ["a", "folder"]) == digests
 
 
 def test_a_placeholder_that_a_template_names_can_be_checked():
