@@ -313,9 +313,8 @@ def _check_columns(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) ->
             f"columns: expected chosen and rejected, or a and b with what compares them, or "
             f"answers, or an answer with its score or label, found {', '.join(columns.used())}"
         )
-    if (name := columns.score or columns.scores) and name.rpartition(".")[2].lower() in NAMES[
-        "ranks"
-    ]:
+    name = str(columns.score or columns.scores)
+    if name.rpartition(".")[2].lower() in NAMES["ranks"]:
         raise ValueError(
             f"columns: expected a score, the higher the better, found '{name}': name it as `ranks` "
             f"with `answers`, or write the scores of single answers as numbers below 0"
