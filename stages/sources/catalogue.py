@@ -321,19 +321,14 @@ def check_agreement(problems: Sequence[Problem]) -> float | None:
     Raises:
         ValueError: it is below `MIN_AGREEMENT`: the column of the answers is another thing.
     """
-    stated = [
-        (problem, problem.answer, answer_checker.extract_answer(problem.solution))
-        for problem in problems
-        if problem.solution is not None and problem.answer is not None
-    ]
-    stated = [(problem, gold, answer) for problem, gold, answer in stated if answer is not None]
+    solved = [(problem, problem.answer, problem.solution) for problem in problems
+              if problem.solution is not None and problem.answer is not None]  # fmt: skip
+    stated = [(problem, gold, answer) for problem, gold, solution in solved
+              if (answer := answer_checker.extract_answer(solution)) is not None]  # fmt: skip
     if not stated:
         return None
-    wrong = [
-        (problem, gold, answer)
-        for problem, gold, answer in stated
-        if not answer_checker.answers_match(str(answer), str(gold))
-    ]
+    wrong = [(problem, gold, answer) for problem, gold, answer in stated
+             if not answer_checker.answers_match(answer, gold)]  # fmt: skip
     agreement = 1 - len(wrong) / len(stated)
     if agreement < MIN_AGREEMENT:
         examples = "\n".join(
