@@ -488,9 +488,10 @@ def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
     if {*map(str.lower, content)}.isdisjoint(NAMES["asking"]):
         names = [name for name, value in content.items() if _is_named_list(name, value)]
         filled = [name for name in names if content[name]]
-        beside = {name: value for name, value in content.items() if name not in names
-                  and value and isinstance(value, str | list | dict)
-                  and name.lower() not in NAMES["describing"]}  # fmt: skip
+        beside: dict[str, Any] = {
+            name: value for name, value in content.items() if name not in names and value
+            and isinstance(value, str | list | dict) and name.lower() not in NAMES["describing"]
+        }  # fmt: skip
         if filled == ["examples"] and "prompt" in beside:
             return [content]  # a prompt with its shots
         shared = ("tools", "functions", "choices", "options")
