@@ -175,29 +175,29 @@ class Unread:
         return not self.ignore.isdisjoint((name, name.partition(".")[0]))
 
     def _look_at(self, row: RawRow) -> None:
-        read: _ReadTexts | None = None
+        row_texts: _ReadTexts | None = None
         for name, value in self._list_unread(row.fields):
             self.names[name] = None
             if columns_of.is_empty(value) or self._is_ignored(name):
                 continue
             column = self._columns.setdefault(name, _Column(row, value))
-            read = read or _ReadTexts(row.fields, self.paths)
+            row_texts = row_texts or _ReadTexts(row.fields, self.paths)
             scalars = {path: mark for path, mark in _list_scalars(name, value)
                        if path not in self.ignore and not columns_of.is_empty(mark)}  # fmt: skip
             for path, mark in scalars.items():
-                self._count(row, path, mark, read)
+                self._count(row, path, mark, row_texts)
             column.num_rows += name not in scalars
-            if why := self._find_meaning(row, name, value, read):
+            if why := self._find_meaning(row, name, value, row_texts):
                 self.refuse(row, name, value, why)
             texts = (part for part in _inside(_parse(value)) if isinstance(part, str))
             texts = (text for text in texts if count_words(text) >= MIN_WORDS)
-            text = next((text for text in texts if not read.has(text)), None)
+            text = next((text for text in texts if not row_texts.has(text)), None)
             if text is not None:
                 if column.num_texts == 0:
                     column.row, column.sample = row, text
                 column.num_texts += 1
 
-    def _count(self, row: RawRow, path: str, mark: Any, read: "_ReadTexts") -> None:
+    def _count(self, row: RawRow, path: str, mark: Any, row_texts: "_ReadTexts") -> None:
         """Count a single value, or each item of a short list."""
         column = self._columns.setdefault(path, _Column(row, mark))
         column.num_rows += 1
@@ -207,7 +207,7 @@ class Unread:
             self.refuse(row, path, mark, "says that the row is not to be trained on")
         for item in mark if isinstance(mark, list) else [mark]:
             column.count(item)
-        if self.lacks_prompt and _may_ask(mark) and not read.repeats(mark):
+        if self.lacks_prompt and _may_ask(mark) and not row_texts.repeats(mark):
             column.num_asking += 1
 
     def _list_unread(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -226,7 +226,9 @@ class Unread:
                         if key not in keys:
                             yield f"{name}.{key}", part
 
-    def _find_meaning(self, row: RawRow, name: str, value: Any, read: "_ReadTexts") -> str | None:
+    def _find_meaning(
+        self, row: RawRow, name: str, value: Any, row_texts: "_ReadTexts"
+    ) -> str | None:
         """Why one value alone refuses a file; None: it does not."""
         key, is_column, parsed = name.rpartition(".")[2], name in row.fields, _parse(value)
         lowered, is_gold = key.lower(), key in _GOLDS and is_column
@@ -245,10 +247,10 @@ class Unread:
         if read_number(value) is not None or columns_of.read_flag(value) is not None:
             is_known = lowered in _GUARDING  # else an id, or one flag of many
         is_known |= columns_of.CHOICE_COLUMN.fullmatch(key) is not None
-        if is_known and not read.repeats(parsed):
+        if is_known and not row_texts.repeats(parsed):
             return "has a name by which columns are found"
         why = next((why for why, is_such in _KINDS.items() if _holds(parsed, is_such)), None)
-        return None if why == "holds messages" and read.repeats(parsed) else why
+        return None if why == "holds messages" and row_texts.repeats(parsed) else why
 
     def _check(self) -> None:
         """Raise the ValueError that names every column that is refused."""
