@@ -64,7 +64,7 @@ def main() -> None:
                 sys.stdout.write(f"{problem_files.describe_report(report)}\n")
             if model_tokenizer.has_pinned_date(prepared.tokenizer):
                 day = f"{model_tokenizer.DAY:%d %B %Y}"
-                sys.stdout.write(f"The chat template asks for the date: it is always told {day}.\n")
+                sys.stdout.write(f"The chat template asks for the date: it always gets {day}.\n")
             origin = model_files.describe_origin(model["path"])
             card = write(prepared, config.data.source, facts, origin)
         for warning in prepared.warnings:

@@ -9,7 +9,7 @@ the dev or test split counts once.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
@@ -140,15 +140,11 @@ def exclude_near_copies(
     clean: dict[str, list[Problem]] = {"test": tests}
     for split in (name for name in splits if name != "test"):
         texts = (f"{said_by_user(problem)}\n{problem.solution or ''}" for problem in splits[split])
-        clean[split] = []
-        places = near_copies.find_near_copies(texts, questions)
-        for problem, place in zip(splits[split], places, strict=True):
-            if place is None:
-                clean[split].append(problem)
-            else:
-                screened.reject(
-                    [(problem, f"{quarantine.NEAR_COPY}: of test question '{tests[place].id}'")]
-                )
+        places = [*near_copies.find_near_copies(texts, questions)]
+        pairs = [*zip(splits[split], places, strict=True)]
+        clean[split] = [problem for problem, place in pairs if place is None]
+        screened.reject((problem, f"{quarantine.NEAR_COPY}: of test question '{tests[place].id}'")
+                        for problem, place in pairs if place is not None)  # fmt: skip
     if empty := [split for split, members in clean.items() if not members]:
         raise ValueError(
             f"every problem of {', '.join(empty)} is a near copy of a test question. Use another "
@@ -267,7 +263,8 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
             rows_by_id[row.id, is_test] = rows_by_content[content, is_test] = row
             name = row.id
             if (name, not is_test) in rows_by_id:
-                name = _make_unique(name, row.split or "train", ids)
+                while name in ids:
+                    name = f"{row.split or 'train'}-{name}"
                 ids.add(name)
             screened.problems.append(replace(row, id=name, answer=answer))
             continue
@@ -318,32 +315,20 @@ def _find_contradiction(problems: Sequence[Problem]) -> str | None:
     return None
 
 
-def _make_unique(name: str, prefix: str, names: Collection[str]) -> str:
-    """The name with the prefix, as often as none of `names` is it."""
-    while name in names:
-        name = f"{prefix}-{name}"
-    return name
-
-
 def check_agreement(problems: Sequence[Problem]) -> float | None:
     """The share of solutions that state the gold answer; None: no problem has both.
 
     Raises:
         ValueError: it is below `MIN_AGREEMENT`: the column of the answers is another thing.
     """
-    stated = [
-        (problem, problem.answer, answer_checker.extract_answer(problem.solution))
-        for problem in problems
-        if problem.solution is not None and problem.answer is not None
-    ]
-    stated = [(problem, gold, answer) for problem, gold, answer in stated if answer is not None]
+    solved = [(problem, problem.answer, problem.solution) for problem in problems
+              if problem.solution is not None and problem.answer is not None]  # fmt: skip
+    stated = [(problem, gold, answer) for problem, gold, solution in solved
+              if (answer := answer_checker.extract_answer(solution)) is not None]  # fmt: skip
     if not stated:
         return None
-    wrong = [
-        (problem, gold, answer)
-        for problem, gold, answer in stated
-        if not answer_checker.answers_match(str(answer), str(gold))
-    ]
+    wrong = [(problem, gold, answer) for problem, gold, answer in stated
+             if not answer_checker.answers_match(answer, gold)]  # fmt: skip
     agreement = 1 - len(wrong) / len(stated)
     if agreement < MIN_AGREEMENT:
         examples = "\n".join(

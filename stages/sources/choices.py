@@ -2,7 +2,8 @@
 
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -35,9 +36,9 @@ class Choices:
         """Which choice has this label, alone or in front of its text, perhaps in lower case."""
         text = str(gold).strip()
         label, match = text.strip("().: "), _LABELLED.match(text)
-        if match is not None and (behind := text[match.end() :]) in self.texts:
+        if match is not None and (rest := text[match.end() :]) in self.texts:
             index = self.find_label(match[1])
-            return index if index is not None and self.texts[index] == behind else None
+            return index if index is not None and self.texts[index] == rest else None
         if label not in self.labels and self.find_text(gold) is None:
             label = label.upper()
         return self.labels.index(label) if label in self.labels else None
@@ -142,6 +143,16 @@ def _as_whole(gold: Any, texts: Sequence[str]) -> Any:
     return int(gold) if is_whole else gold
 
 
+def _read_golds(
+    rows: Sequence[Mapping[str, Any]], choices_column: str, answer_column: str
+) -> Iterator[tuple[Any, Choices]]:
+    """Gold answer and choices of each row; a bad row is recorded with its line."""
+    for fields in rows:
+        with suppress(RejectedError):
+            gold, value = (columns.evaluate(fields, x) for x in (answer_column, choices_column))
+            yield gold, read_choices(value, choices_column)
+
+
 def find_gold_form(
     rows: Sequence[Mapping[str, Any]], choices_column: str, answer_column: str
 ) -> GoldForm | None:
@@ -150,17 +161,12 @@ def find_gold_form(
     Those decide that can only be read in one way; None: there are none, or some of each.
     """
     forms = set[GoldForm]()
-    for fields in rows:
-        gold = _single(columns.evaluate(fields, answer_column))
-        if not isinstance(gold, str) or gold.strip().isdecimal():
-            continue
-        try:
-            choices = read_choices(columns.evaluate(fields, choices_column), choices_column)
-        except RejectedError:
-            continue  # a bad row is recorded with its line
-        by_label, by_text = choices.find_label(gold), choices.find_text(gold)
-        if (by_label is None) != (by_text is None):
-            forms.add("label" if by_text is None else "text")
+    for value, choices in _read_golds(rows, choices_column, answer_column):
+        gold = _single(value)
+        if isinstance(gold, str) and not gold.strip().isdecimal():
+            by_label, by_text = choices.find_label(gold), choices.find_text(gold)
+            if (by_label is None) != (by_text is None):
+                forms.add("label" if by_text is None else "text")
     return forms.pop() if len(forms) == 1 else None
 
 
@@ -173,13 +179,8 @@ def check_numbers(
     if all whole numbers are texts of choices, or some texts of digits are none.
     """
     doubtful, are_texts, is_whole = list[Any](), True, False
-    for fields in rows:
-        gold, value = (columns.evaluate(fields, name) for name in (answer_column, choices_column))
-        try:
-            choices = read_choices(value, choices_column)
-        except RejectedError:
-            continue  # a bad row is recorded with its line
-        gold = _as_whole(gold, choices.texts)
+    for value, choices in _read_golds(rows, choices_column, answer_column):
+        gold = _as_whole(value, choices.texts)
         text = str(gold).strip()
         if isinstance(gold, bool) or not text.isdecimal():
             continue

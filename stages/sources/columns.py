@@ -3,7 +3,7 @@ r"""Columns: where in a row of a file its question, its answer, its messages and
 A column is named as `answer`, with a path into objects and lists as `reward_model.ground_truth` or
 `answers.0`, or as a template of several: `"{Body} {Question}"`, in which `{{` is a brace. A path
 through a list of objects is the list of what each has: `choices.text`. Where the usual names are
-used (columns.yaml) nothing has to be said: `recognise` finds them. The names are those of TRL,
+used (columns.yaml) nothing has to be named: `recognise` finds them. The names are those of TRL,
 axolotl, LLaMA-Factory, ms-swift, verl, OpenRLHF and open-instruct, and of the data sets that are
 most used.
 
@@ -39,7 +39,7 @@ class Columns(Params):
     answer: str | None = None
     """The gold answer: a number, a text that is the answer, or one that ends by stating it."""
     unit: str | None = None
-    """What the gold answer is measured in; it is put behind it."""
+    """What the gold answer is measured in; it is put after it."""
     solution: str | None = None
     """A worked solution to imitate, which ends with its final answer."""
     choices: str | None = None
@@ -103,6 +103,16 @@ def read_flag(value: Any) -> bool | None:
     """What a flag says, also as a word or a digit; None: it is none."""
     word = str(value).strip().lower()
     return True if word in TRUE else False if word in FALSE else None
+
+
+def read_number(value: Any) -> float | None:
+    """A finite number, also one as text, since tables hold text alone; else None."""
+    if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
+        return None
+    with suppress(ValueError, TypeError, OverflowError):
+        number = float(value)
+        return number if math.isfinite(number) else None
+    return None
 
 
 def keep_rows(
@@ -277,7 +287,7 @@ def find_mark(name: str) -> str | None:
 def says_test(name: str, value: Any) -> bool:
     """Whether a column, or a path, says that the row is not to be trained on.
 
-    By the name of a split (`subset: validation`), also behind that of a domain, or as a flag
+    By the name of a split (`subset: validation`), also after that of a domain, or as a flag
     (`is_test: 1`, `is_train: false`).
     """
     mark, text = find_mark(name), str(value).strip().lower()

@@ -99,6 +99,17 @@ def sample_fields(rows: Sequence[RawRow | BadRow], ignore: Sequence[str]) -> lis
     ]
 
 
+def read_head(rows: Rows, count: int) -> list[RawRow | BadRow]:
+    """The first rows, as many as it takes until `count` of them are no bad rows."""
+    head, num_whole = list[RawRow | BadRow](), 0
+    for row in rows:
+        head.append(row)
+        num_whole += isinstance(row, RawRow)
+        if num_whole == count:
+            break
+    return head
+
+
 def list_files(paths: str | Sequence[str]) -> list[Path]:
     """The data files of a path, a glob or a list of these, sorted within each.
 
@@ -422,8 +433,8 @@ def _describe_broken(error: Exception, text: str, first_line: int) -> str:
             f"was cut short. Copy the file again."
         )
     return (
-        f"expected a JSON array of rows, one JSON object a line, or an object that holds a list of "
-        f"rows, found broken JSON in {place} ({cause.msg}, before "
+        f"expected a JSON array of rows, one JSON object per line, or an object that holds a list "
+        f"of rows, found broken JSON in {place} ({cause.msg}, before "
         f"{text[cause.pos : cause.pos + 30]!r}). Correct it there."
     )
 
@@ -446,7 +457,7 @@ def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
         more = dict.fromkeys(key for item in content for key in item if key not in MESSAGE_KEYS)
         if more:
             raise ValueError(
-                f"{path}: expected a conversation a row, found a message a row, with "
+                f"{path}: expected one conversation per row, found one message per row, with "
                 f"{', '.join(map(repr, more)):.80} beside it. Write the messages of each "
                 f'conversation as a row of their own: {{"messages": [..]}}.'
             )
@@ -477,9 +488,10 @@ def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
     if {*map(str.lower, content)}.isdisjoint(NAMES["asking"]):
         names = [name for name, value in content.items() if _is_named_list(name, value)]
         filled = [name for name in names if content[name]]
-        beside = {name: value for name, value in content.items() if name not in names
-                  and value and isinstance(value, str | list | dict)
-                  and name.lower() not in NAMES["describing"]}  # fmt: skip
+        beside: dict[str, Any] = {
+            name: value for name, value in content.items() if name not in names and value
+            and isinstance(value, str | list | dict) and name.lower() not in NAMES["describing"]
+        }  # fmt: skip
         if filled == ["examples"] and "prompt" in beside:
             return [content]  # a prompt with its shots
         shared = ("tools", "functions", "choices", "options")
@@ -494,8 +506,9 @@ def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
         if names:
             name = (filled or names)[0]
             split = _split_of_list(name) or beside.pop("split", None)
-            rows = _mark_split(content[name], split)
-            return [beside | row if isinstance(row, dict) else row for row in rows]
+            if SPLITS.get(str(split).lower(), "train") != "train":
+                beside["split"] = split
+            return [beside | row if isinstance(row, dict) else row for row in content[name]]
     _refuse_columns(path, content)
     return [content]
 
@@ -521,12 +534,6 @@ def _split_of(name: str) -> str | None:
     return next((SPLITS[word] for word in reversed(words) if word in SPLITS), None)
 
 
-def _mark_split(rows: list[Any], split: Any) -> list[Any]:
-    if SPLITS.get(str(split).lower(), "train") == "train":
-        return rows
-    return [{"split": split} | row if isinstance(row, dict) else row for row in rows]
-
-
 def _refuse_columns(path: Path, content: dict[str, Any]) -> None:
     """Raise a ValueError for an object of columns, or of rows by their names."""
     values: list[Any] = [*content.values()]
@@ -543,7 +550,7 @@ def _refuse_columns(path: Path, content: dict[str, Any]) -> None:
     names = ", ".join(map(repr, content))
     raise ValueError(
         f"{path}: expected a list of rows, found an object of {'rows' if is_by_name else 'columns'}"
-        f" ({names:.80}). Write a JSON array of rows, or a row a line: "
+        f" ({names:.80}). Write a JSON array of rows, or one row per line: "
         f'[{{"question": .., "answer": ..}}, ..].'
     )
 

@@ -230,8 +230,8 @@ def _check_keys(entry: Mapping[str, Any], content: str, ignore: Collection[str])
         raise RejectedError(f"contradiction: 'from' says {roles[0]} and 'role' says {roles[1]}")
     for key, value in entry.items():
         is_read = key in PROVENANCE or (key in READ_KEYS and key not in ("content", "value"))
-        is_said = columns.is_empty(value) or value == entry.get(content)
-        if not (is_read or is_said or key in ignore or value in FORMS["ordinary"].get(key, ())):
+        is_repeated = columns.is_empty(value) or value == entry.get(content)
+        if not (is_read or is_repeated or key in ignore or value in FORMS["ordinary"].get(key, ())):
             raise RejectedError(
                 f"unread key: a message has '{key}' ({value!r:.60}), which is not read; where it "
                 f"may be dropped, name it: ignore: [{key}]"
@@ -298,9 +298,10 @@ def _read_content(entry: Mapping[str, Any], key: str, ignore: Collection[str]) -
 def _read_weight(entry: Mapping[str, Any]) -> bool:
     """Whether the turn is imitated; RejectedError for a weight between."""
     values = [entry[key] for key in FORMS["weights"] if entry.get(key) is not None]
-    if any(value not in (0, 1, "true", "false", "True", "False") for value in values):
-        raise RejectedError(f"weight: expected 0 or 1, true or false, found {values[0]!r:.60}")
-    return all(str(value).lower() not in ("0", "0.0", "false") for value in values)
+    for value in values:
+        if columns.read_flag(value) is None:
+            raise RejectedError(f"weight: expected 0 or 1, true or false, found {value!r:.60}")
+    return all(map(columns.read_flag, values))
 
 
 def _check_end(turns: list[Turn], *, may_end_empty: bool) -> list[Turn]:
@@ -318,6 +319,22 @@ def add_system(turns: Sequence[Turn], system: str | None) -> list[Turn]:
     if turns[0].role == "system" and turns[0].content != system.strip():
         raise RejectedError("two systems: the messages begin with another system message")
     return [Turn("system", system.strip()), *turns[turns[0].role == "system" :]]
+
+
+def join(before: list[Turn], turns: list[Turn], name: str) -> list[Turn]:
+    """The prompt's turns with those of an answer in column `name`, which may begin with them.
+
+    A system message may stand in one of the two. RejectedError where both ask something else.
+    """
+    systems = [turn for turn in turns if turn.role == "system"]
+    prompt, answer = ([turn for turn in side if turn.role != "system"] for side in (before, turns))
+    if prompt and answer[: len(prompt)] == prompt:
+        if systems and prompt != before and turns[: len(before)] != before:
+            raise RejectedError(f"two systems: '{name}' has another system message")
+        return turns if systems else [*before[: len(before) - len(prompt)], *answer]
+    if before and turns[0].role not in ("assistant", "tool"):
+        raise RejectedError(f"contradiction: '{name}' begins with another prompt")
+    return [*before, *turns]
 
 
 def parse_transcript(text: str, turn: re.Pattern[str] = _TURN) -> list[Turn]:

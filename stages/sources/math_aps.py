@@ -53,7 +53,7 @@ class MathApsConfig(Params):
     hard_above: float = Field(ge=0, lt=1)
     """A hard label is 1 above this value: 0 means that any completion was right."""
     num_completions: int = Field(gt=0)
-    """Completions behind each value, of which every value is a share; 32 in openr's sample."""
+    """Completions of each value, of which every value is a share; 32 in openr's sample."""
     shared_steps: Literal["once", "repeat"]
 
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:

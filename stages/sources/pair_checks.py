@@ -15,13 +15,13 @@
 A contradiction and a tie are bad rows. Each can be listed under `ignore`.
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from stages.sources import columns as columns_of
+from stages.sources.columns import read_number
 from stages.sources.quarantine import TIE, RejectedError
 
 Kind = Literal["score", "overall", "attribute"]
@@ -52,18 +52,6 @@ def normalise_name(name: str) -> str:
     """A column's name in lower case, its words joined by underscores."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
     return re.sub(r"[\W_]+", "_", words).strip("_").lower()
-
-
-def read_number(value: Any) -> float | None:
-    """A finite number, also one as text, since tables hold text alone; else None."""
-    if isinstance(value, str) and "_" not in value:
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
 
 
 def find_marks(better: str, worse: str) -> tuple[str, str] | None:
@@ -176,27 +164,24 @@ def _classify(what: str) -> Kind | None:
 def check_differences(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
     """Raise RejectedError for a difference of scores, chosen less rejected, that is not above 0."""
     for name in find_columns(tuple(fields), DIFFERENCE):
-        if name in ignore or (lead := read_number(fields[name])) is None:
-            continue
-        if lead < 0:
-            raise RejectedError(
-                f"contradiction: '{name}' is below 0: the rejected answer leads; keep such pairs "
-                f"as ignore: [{name}]"
-            )
+        lead = None if name in ignore else read_number(fields[name])
+        if lead is not None and lead < 0:
+            reason = f"contradiction: '{name}' is below 0: the rejected answer leads"
+            raise RejectedError(f"{reason}; keep such pairs as ignore: [{name}]")
         if lead == 0:
             raise RejectedError(f"{TIE}: '{name}' is 0; keep such pairs as ignore: [{name}]")
 
 
 def check_tie(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
     """Raise RejectedError for a pair of which a column says that neither answer is preferred."""
-    for name in find_columns(tuple(fields), _TIE):
-        if name not in ignore and columns_of.read_flag(fields[name]):
-            raise RejectedError(f"{TIE}: '{name}' says so; keep such pairs as ignore: [{name}]")
-    for name in find_columns(tuple(fields), _JUDGEMENT):
-        if name not in ignore and str(fields[name]).strip().lower() in ("tie", "tied", "draw"):
-            raise RejectedError(
-                f"{TIE}: '{name}' is {fields[name]!r}; keep such pairs as ignore: [{name}]"
-            )
+    names = tuple(name for name in fields if name not in ignore)
+    ties = [name for name in find_columns(names, _TIE) if columns_of.read_flag(fields[name])]
+    ties += [name for name in find_columns(names, _JUDGEMENT)
+             if str(fields[name]).strip().lower() in ("tie", "tied", "draw")]  # fmt: skip
+    for name in ties:
+        raise RejectedError(
+            f"{TIE}: '{name}' is {fields[name]!r}; keep such pairs as ignore: [{name}]"
+        )
 
 
 @cache

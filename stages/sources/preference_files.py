@@ -47,9 +47,8 @@ from stages.records.preferences import (
 from stages.records.problems import BadRow, Prompt, Turn
 from stages.sources import columns as columns_of
 from stages.sources import containers, conversations, pair_checks, raw_rows, splitting
-from stages.sources.columns import MISSING, NAMES, ColumnSample
+from stages.sources.columns import MISSING, NAMES, ColumnSample, read_number
 from stages.sources.containers import Place, RawRow
-from stages.sources.pair_checks import read_number
 from stages.sources.preference_votes import (
     LabelledRow,
     describe_repeated,
@@ -272,7 +271,7 @@ def read_preferences(
     sample = containers.sample_fields(raws[:NUM_SAMPLE], ignore)
     if not sample:
         report.rows["unsplit"] = len(rows)
-        yield from rows  # all bad
+        yield from (row for row in rows if isinstance(row, BadRow))
         return
     if not columns.used():
         columns = recognise(sample)
@@ -314,9 +313,8 @@ def _check_columns(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) ->
             f"columns: expected chosen and rejected, or a and b with what compares them, or "
             f"answers, or an answer with its score or label, found {', '.join(columns.used())}"
         )
-    if (name := columns.score or columns.scores) and name.rpartition(".")[2].lower() in NAMES[
-        "ranks"
-    ]:
+    name = str(columns.score or columns.scores)
+    if name.rpartition(".")[2].lower() in NAMES["ranks"]:
         raise ValueError(
             f"columns: expected a score, the higher the better, found '{name}': name it as `ranks` "
             f"with `answers`, or write the scores of single answers as numbers below 0"
@@ -441,9 +439,9 @@ def _check_rival(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> No
         return
     rival = RIVALS[1 - RIVALS.index(columns.winner)]
     values = [row.fields.get(name) for name in (columns.winner, rival)]
-    is_said = not any(map(columns_of.is_empty, values))
+    are_filled = not any(map(columns_of.is_empty, values))
     is_tie = any(str(value).lower() in NAMES["ties"] for value in values)
-    if rival not in ignore and is_said and not is_tie and len({*map(str, values)}) > 1:
+    if rival not in ignore and are_filled and not is_tie and len({*map(str, values)}) > 1:
         raise ValueError(
             f"{row.file}, row {row.line}: '{columns.winner}' prefers {values[0]!r:.20} and "
             f"'{rival}' {values[1]!r:.20}: say which of the two standards counts, as columns: "
@@ -691,7 +689,7 @@ class PairReader:
         _check_form(value, before, name)
         if isinstance(value, list | dict) or columns_of.is_conversation(value):
             turns = conversations.read_conversation(value, name, self.ignore, may_end_empty=True)
-            turns = _join(before, turns, name)
+            turns = conversations.join(before, turns, name)
             _check_text(turns)
             if turns[-1].role != "assistant":
                 raise RejectedError("no answer: the last turn is not the assistant's")
@@ -921,22 +919,6 @@ def _check_form(value: Any, before: Sequence[Turn], name: str) -> None:
 def _after_turns(before: Sequence[Turn], text: str) -> Answer:
     """An answer to a conversation, which a transcript shows."""
     return Answer(tuple(before), transcripts.render_transcript(before), " ", text)
-
-
-def _join(before: list[Turn], turns: list[Turn], name: str) -> list[Turn]:
-    """The prompt's turns with those of an answer, which may begin with them.
-
-    A system message may stand in one of the two. RejectedError where both ask something else.
-    """
-    systems = [turn for turn in turns if turn.role == "system"]
-    prompt, answer = ([turn for turn in side if turn.role != "system"] for side in (before, turns))
-    if prompt and answer[: len(prompt)] == prompt:
-        if systems and prompt != before and turns[: len(before)] != before:
-            raise RejectedError(f"two systems: '{name}' has another system message")
-        return turns if systems else [*before[: len(before) - len(prompt)], *answer]
-    if before and turns[0].role != "assistant":
-        raise RejectedError(f"contradiction: '{name}' begins with another prompt")
-    return [*before, *turns]
 
 
 def _check_text(turns: Iterable[Turn]) -> None:

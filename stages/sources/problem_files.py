@@ -111,7 +111,9 @@ def open_splits(source: FileSource, report: SourceReport) -> dict[str | None, co
 
 def _open_two_paths(source: FileSource, report: SourceReport) -> dict[str | None, containers.Rows]:
     """The train split of `path` and the test split of `test_path`, or all where there is none."""
-    revisions = _choose_revisions(source)
+    # A revision is of those paths that are of the hub, if any is.
+    are_hub = [containers.is_hub_id(path) for path in (source.path, source.test_path or "")]
+    revisions = [source.revision if is_hub or not any(are_hub) else None for is_hub in are_hub]
     alone = source.model_copy(update={"test_path": None, "revision": revisions[0]})
     train = open_splits(alone, report)
     report.unread_files += ["the test split of `path`"] if "test" in train else []
@@ -122,13 +124,6 @@ def _open_two_paths(source: FileSource, report: SourceReport) -> dict[str | None
         "train": train["train"] if "train" in train else train[None],
         "test": next(test[split] for split in ("test", None, "train") if split in test),
     }
-
-
-def _choose_revisions(source: FileSource) -> tuple[str | None, str | None]:
-    """The revision of `path` and of `test_path`: of those that are of the hub, if any is."""
-    are_hub = [containers.is_hub_id(path) for path in (source.path, source.test_path or "")]
-    train, test = (source.revision if is_hub or not any(are_hub) else None for is_hub in are_hub)
-    return train, test
 
 
 def list_local_files(source: FileSource) -> list[Path]:
@@ -156,7 +151,7 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
     """
     for split, every_row in open_splits(source, report).items():
         rows = itertools.islice(columns_of.keep_rows(every_row, source.where), source.limit)
-        head = list(itertools.islice(rows, NUM_SAMPLE))
+        head = containers.read_head(rows, NUM_SAMPLE)
         sample = containers.sample_fields(head, source.ignore)
         columns = find_columns(source.columns, sample)
         gold_form = None
@@ -294,7 +289,12 @@ def parse_problem(
         raise RejectedError("no question: the turn before the answer is not the user's")
     if all(turn.role != "user" for turn in turns):
         raise RejectedError("no question: results of tools, and no turn of the user")
-    _check_reply(reply, solution, columns)
+    text = None if reply is None else _CALCULATOR.sub("", reply.content).strip()
+    if None not in (text, solution) and text != solution:  # one would be lost
+        raise RejectedError(
+            f"two replies: the conversation ends with {text!r:.40}, and "
+            f"'{columns.solution or columns.assistant}' has another"
+        )
     if solution is not None or reply is None or not reply.is_imitated:
         reply = None
     else:
@@ -325,7 +325,7 @@ def parse_problem(
 
 
 def _add_unit(answer: str, unit: Any, column: str | None) -> str:
-    """The gold answer with its unit behind it, unless there is none or it says it itself.
+    """The gold answer with its unit after it, unless there is none or it says it itself.
 
     A word such as `yes` is measured in nothing, though the column has a unit for all rows.
     """
@@ -351,16 +351,6 @@ def _may_be_unit(text: str) -> bool:
         return False
     is_formula = not {*"/^\\"}.isdisjoint(text)
     return len(words) <= MAX_UNIT_WORDS or is_formula or parse_number(f"1 {text}") is not None
-
-
-def _check_reply(reply: Turn | None, solution: str | None, columns: Columns) -> None:
-    """Raise RejectedError where a reply would be lost since a column of its own has another."""
-    text = None if reply is None else _CALCULATOR.sub("", reply.content).strip()
-    if None not in (text, solution) and text != solution:
-        raise RejectedError(
-            f"two replies: the conversation ends with {text!r:.40}, and "
-            f"'{columns.solution or columns.assistant}' has another"
-        )
 
 
 def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
@@ -417,12 +407,9 @@ def add_reply(
     if not isinstance(values.get(key), list | dict):
         return turns
     name = str(getattr(columns, key))
-    more = conversations.read_conversation(values[key], name, ignore)
-    if more[: len(turns)] == turns:
-        return more
-    if more[0].role not in ("assistant", "tool"):
-        raise RejectedError(f"contradiction: '{name}' begins with another conversation")
-    return [*turns, *more]
+    return conversations.join(
+        turns, conversations.read_conversation(values[key], name, ignore), name
+    )
 
 
 def read_solution(values: Mapping[str, Any], columns: Columns) -> str | None:

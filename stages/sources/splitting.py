@@ -72,18 +72,18 @@ def split_problems(
             "(quarantine), or none is within `share`. Correct the test split, or name the train "
             "split's files alone as `path`: then test problems are taken from them."
         )
-    given = {problem.split for problem in everything} & {"dev", "test"}
-    by_hash = {name: 0.0 if name in given else getattr(shares, name) for name in SPLITS[1:]}
+    fixed = {problem.split for problem in everything} & {"dev", "test"}
+    by_hash = {name: 0.0 if name in fixed else getattr(shares, name) for name in SPLITS[1:]}
     if (total := sum(by_hash.values())) >= 1:
         raise ValueError(
             f"data.shares add up to {total:g}: nothing is left for the train split. Lower them."
         )
-    by_split = _place_all(everything, given, by_hash, split_key)
+    by_split = _place_all(everything, fixed, by_hash, split_key)
     if any(
         _is_far(len(by_split[name]), share * len(everything)) for name, share in by_hash.items()
     ):
         # Conversations that open alike, as agents' do with their instruction.
-        whole = _place_all(everything, given, by_hash, _whole_key)
+        whole = _place_all(everything, fixed, by_hash, _whole_key)
         by_split = whole if all(whole.values()) else by_split
     empty = [name for name, members in by_split.items() if not members]
     if empty:
@@ -96,14 +96,14 @@ def split_problems(
 
 
 def _place_all(
-    problems: Iterable[Problem], given: Collection[str | None], shares: Mapping[str, float],
+    problems: Iterable[Problem], fixed: Collection[str | None], shares: Mapping[str, float],
     key: Callable[[Problem], str],
 ) -> dict[str, list[Problem]]:  # fmt: skip
     """Problems by the split that the source gives them, else by where the hash of a text falls."""
     by_split: dict[str, list[Problem]] = {name: [] for name in SPLITS}
     for problem in problems:
         name, place = "train", position(key(problem), "split")
-        if problem.split in given:
+        if problem.split in fixed:
             name, place = str(problem.split), 1.0
         for split, share in shares.items():
             if 0 <= place < share:

@@ -89,7 +89,7 @@ class MathShepherd(Params):
 
     kind: Literal["math_shepherd"]
     num_completions: int = Field(gt=0)
-    """N, completions behind each label: 8 in the paper."""
+    """N, completions of each label: 8 in the paper."""
 
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
         """The one solution of a row."""

@@ -28,7 +28,7 @@ from typing import Any
 
 from stages.records.problems import BadRow
 from stages.sources import columns as columns_of
-from stages.sources.columns import MISSING, NAMES
+from stages.sources.columns import MISSING, NAMES, read_number
 from stages.sources.containers import RawRow
 from stages.sources.quarantine import RejectedError
 from stages.sources.splitting import normalise_question
@@ -99,7 +99,7 @@ class _Column:
         self.num_values += 1
         if len(self.values) <= MAX_VALUES or text in self.values:
             self.values[text] += 1
-        self.is_number = self.is_number and _read_number(value) is not None
+        self.is_number = self.is_number and read_number(value) is not None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -175,29 +175,29 @@ class Unread:
         return not self.ignore.isdisjoint((name, name.partition(".")[0]))
 
     def _look_at(self, row: RawRow) -> None:
-        said: _Said | None = None
+        row_texts: _ReadTexts | None = None
         for name, value in self._list_unread(row.fields):
             self.names[name] = None
             if columns_of.is_empty(value) or self._is_ignored(name):
                 continue
             column = self._columns.setdefault(name, _Column(row, value))
-            said = said or _Said(row.fields, self.paths)
+            row_texts = row_texts or _ReadTexts(row.fields, self.paths)
             scalars = {path: mark for path, mark in _list_scalars(name, value)
                        if path not in self.ignore and not columns_of.is_empty(mark)}  # fmt: skip
             for path, mark in scalars.items():
-                self._count(row, path, mark, said)
+                self._count(row, path, mark, row_texts)
             column.num_rows += name not in scalars
-            if why := self._find_meaning(row, name, value, said):
+            if why := self._find_meaning(row, name, value, row_texts):
                 self.refuse(row, name, value, why)
             texts = (part for part in _inside(_parse(value)) if isinstance(part, str))
             texts = (text for text in texts if count_words(text) >= MIN_WORDS)
-            text = next((text for text in texts if not said.has(text)), None)
+            text = next((text for text in texts if not row_texts.has(text)), None)
             if text is not None:
                 if column.num_texts == 0:
                     column.row, column.sample = row, text
                 column.num_texts += 1
 
-    def _count(self, row: RawRow, path: str, mark: Any, said: "_Said") -> None:
+    def _count(self, row: RawRow, path: str, mark: Any, row_texts: "_ReadTexts") -> None:
         """Count a single value, or each item of a short list."""
         column = self._columns.setdefault(path, _Column(row, mark))
         column.num_rows += 1
@@ -207,7 +207,7 @@ class Unread:
             self.refuse(row, path, mark, "says that the row is not to be trained on")
         for item in mark if isinstance(mark, list) else [mark]:
             column.count(item)
-        if self.lacks_prompt and _may_ask(mark) and not said.repeats(mark):
+        if self.lacks_prompt and _may_ask(mark) and not row_texts.repeats(mark):
             column.num_asking += 1
 
     def _list_unread(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -226,7 +226,9 @@ class Unread:
                         if key not in keys:
                             yield f"{name}.{key}", part
 
-    def _find_meaning(self, row: RawRow, name: str, value: Any, said: "_Said") -> str | None:
+    def _find_meaning(
+        self, row: RawRow, name: str, value: Any, row_texts: "_ReadTexts"
+    ) -> str | None:
         """Why one value alone refuses a file; None: it does not."""
         key, is_column, parsed = name.rpartition(".")[2], name in row.fields, _parse(value)
         lowered, is_gold = key.lower(), key in _GOLDS and is_column
@@ -242,13 +244,13 @@ class Unread:
             return f"holds {columns_of.PRINTED}"
         is_known = lowered in _KNOWN or (is_gold and self.gold is None)
         is_known |= is_column and columns_of.SYSTEM_COLUMN.fullmatch(lowered) is not None
-        if _read_number(value) is not None or columns_of.read_flag(value) is not None:
+        if read_number(value) is not None or columns_of.read_flag(value) is not None:
             is_known = lowered in _GUARDING  # else an id, or one flag of many
         is_known |= columns_of.CHOICE_COLUMN.fullmatch(key) is not None
-        if is_known and not said.repeats(parsed):
+        if is_known and not row_texts.repeats(parsed):
             return "has a name by which columns are found"
         why = next((why for why, is_such in _KINDS.items() if _holds(parsed, is_such)), None)
-        return None if why == "holds messages" and said.repeats(parsed) else why
+        return None if why == "holds messages" and row_texts.repeats(parsed) else why
 
     def _check(self) -> None:
         """Raise the ValueError that names every column that is refused."""
@@ -307,7 +309,7 @@ class Unread:
         return counts if are_two or _has_verdict(column) else []
 
 
-class _Said:
+class _ReadTexts:
     """What a row says where it is read."""
 
     def __init__(self, fields: Mapping[str, Any], paths: Sequence[str]) -> None:
@@ -345,7 +347,7 @@ def _may_ask(value: Any) -> bool:
     if not isinstance(value, str) or columns_of.read_flag(value) is not None:
         return False
     is_id = len(value.split()) < 2 and re.search(r"[\d_/@]", value) is not None
-    return not is_id and any(map(str.isalpha, value)) and _read_number(value) is None
+    return not is_id and any(map(str.isalpha, value)) and read_number(value) is None
 
 
 def _differs(column: _Column) -> bool:
@@ -360,7 +362,7 @@ def _are_few(column: _Column) -> bool:
 
 def _has_other_number(column: _Column) -> bool:
     """Whether a number is among the values that is no flag."""
-    return any(columns_of.read_flag(value) is None and _read_number(value) is not None
+    return any(columns_of.read_flag(value) is None and read_number(value) is not None
                for value in column.values)  # fmt: skip
 
 
@@ -460,12 +462,6 @@ def _leaves(value: Any) -> Iterator[str]:
                 yield from _leaves(part)
     elif not columns_of.is_empty(value):
         yield str(value)
-
-
-def _read_number(value: Any) -> float | None:
-    with suppress(ValueError, TypeError):
-        return None if isinstance(value, bool) else float(value)
-    return None
 
 
 def _gold_text(value: Any) -> str | None:

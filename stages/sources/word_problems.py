@@ -6,7 +6,7 @@ something to get wrong and a reward something to find: some only guess, some sli
 carry the error on, and some hold one systematic misconception: they read "n times as many" as
 "n more".
 
-A question is told from its chain of moves. Reading is the inverse of telling, from the same
+A question is written from its chain of moves. Reading is the inverse of writing, from the same
 templates, so the truth of every step of a generated problem is known from its question alone.
 """
 
@@ -73,7 +73,7 @@ def write_question(rng: random.Random, start: int, moves: Sequence[Move]) -> str
 
 
 def read_question(question: str) -> tuple[int, list[Move]] | None:
-    """The start and the moves that `tell` told; None where it can have told no such question."""
+    """The start and the moves that `write_question` wrote; None of any other question."""
     sentences = re.split(r"(?<=[.?]) ", question.strip())
     name, items = sentences[0].partition(" ")[0], sentences[0].rpartition(" ")[2].rstrip(".")
     if name not in NAMES or items not in ITEMS:

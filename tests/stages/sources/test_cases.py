@@ -128,7 +128,7 @@ def in_order(expected: Any) -> Any:
 
 
 def check_reason(reason: str, expected: str) -> None:
-    """The kind, or the kind and one word behind it."""
+    """The kind, or the kind and words after it."""
     kind = reason.partition(":")[0]
     assert expected == kind or (expected.startswith(f"{kind} ") and
                                 expected.removeprefix(kind).strip() in reason), reason  # fmt: skip

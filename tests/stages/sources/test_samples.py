@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from stages.records.problems import BadRow, Problem, ToolCall, Turn
-from stages.sources import math_aps, prm800k, problem_files, step_files, tool_calls
+from stages.sources import problem_files, step_files, tool_calls
 from stages.sources.problem_files import FileSource, SourceReport
 from stages.sources.quarantine import RejectedError
 
@@ -75,21 +76,20 @@ def test_processbench_has_the_counts_of_its_paper(subset):
         for name in ("labels", "true_labels"):
             before, after = getattr(raw, name), getattr(cut, name)
             assert [x for x in after if x is not None] == [x for x in before if x is not None]
-    if subset in CUTS:
-        assert (
-            sum(raw != cut for raw, cut in zip(whole, parts, strict=True)),
-            sum("\n" in text for raw in whole for text in raw.steps),
-            sum(len(cut.steps) for cut in parts),
-        ) == CUTS[subset]
+    counts = (sum(raw != cut for raw, cut in zip(whole, parts, strict=True)),
+              sum("\n" in text for raw in whole for text in raw.steps),
+              sum(len(cut.steps) for cut in parts))  # fmt: skip
+    assert counts == CUTS.get(subset, counts)
 
 
-def solutions(name: str, form: Any) -> list[Any]:
-    return list(step_files.read_solutions(STEPS / name, form))
+def solutions(name: str, **form: Any) -> list[Any]:
+    parsed: Any = TypeAdapter(step_files.Format).validate_python(form)
+    return list(step_files.read_solutions(STEPS / name, parsed))
 
 
 def test_rows_of_math_shepherd_are_read():
-    form = step_files.MathShepherd(kind="math_shepherd", num_completions=8)
-    rows = [raw for row in solutions("math_shepherd_sample7.jsonl", form) for raw in row]
+    parsed = solutions("math_shepherd_sample7.jsonl", kind="math_shepherd", num_completions=8)
+    rows = [raw for row in parsed for raw in row]
     assert [len(raw.steps) for raw in rows] == [5, 3, 2, 5, 5, 2, 3]
     assert [sum(raw.labels) for raw in rows] == [4, 0, 0, 0, 1, 0, 0]
     assert rows[0].question.startswith("Janet pays $40/hour")
@@ -98,32 +98,25 @@ def test_rows_of_math_shepherd_are_read():
 
 
 def test_rows_of_prm800k_are_read():
-    options = {
-        "kind": "prm800k",
-        "neutral": "right",
-        "alternatives": "drop",
-        "shared_steps": "once",
-    }
-    form = prm800k.Prm800kConfig.model_validate(options)
-    paths = [row[0] for row in solutions("prm800k_sample6.jsonl", form)]
+    form = {"kind": "prm800k", "neutral": "right", "alternatives": "drop", "shared_steps": "once"}
+    paths = [row[0] for row in solutions("prm800k_sample6.jsonl", **form)]
     ones = [1.0] * 7
     # The second step of the first is the person's; the error ends the second path.
     assert [path.labels for path in paths] == [
         [1.0, None, *ones[:4]], [*ones[:6], 0.0], ones[:5], ones, [*ones, None], [1.0] * 12,
     ]  # fmt: skip
     assert [path.correct for path in paths] == [True, None, True, True, None, True]
-    form = form.model_copy(update={"alternatives": "rows"})
-    assert [len(row) for row in solutions("prm800k_sample6.jsonl", form)] == [10, 4, 7, 7, 7, 1]
+    rows = solutions("prm800k_sample6.jsonl", **form | {"alternatives": "rows"})
+    assert [len(row) for row in rows] == [10, 4, 7, 7, 7, 1]
 
 
 def test_rows_of_math_aps_are_read():
-    options = {"labels": "soft", "hard_above": 0.0, "num_completions": 32, "shared_steps": "once"}
-    form = math_aps.MathApsConfig.model_validate({"kind": "math_aps"} | options)
-
     def count(name: str) -> list[tuple[int, int]]:
         """Solutions, and labels that count, of each row."""
+        rows = solutions(name, kind="math_aps", labels="soft", hard_above=0.0, num_completions=32,
+                         shared_steps="once")  # fmt: skip
         return [(len(row), sum(label is not None for raw in row for label in raw.labels))
-                for row in solutions(name, form)]  # fmt: skip
+                for row in rows]  # fmt: skip
 
     # Of each distinct text but the root, one label: 86, 10 and 39 of 90, 13 and 42 estimates.
     assert count("math_aps_sample3.jsonl") == [(81, 85), (7, 9), (36, 38)]
@@ -137,22 +130,21 @@ def test_rows_of_math_aps_are_read():
 
 
 ADD, SUM = ToolCall("add", '{"x": 1}', "1"), ToolCall("sum", '{"x": 2}', "2")
+LINKED = [
+    # calls, what their results say of them, the calls that these are of
+    ([ADD, SUM], [None, None], [ADD, SUM]),
+    ([ADD, SUM], [ToolCall("", "{}", "2"), ToolCall("", "{}", "1")], [SUM, ADD]),
+    ([ADD, SUM], [ToolCall("sum", "{}"), ToolCall("add", "{}")], [SUM, ADD]),
+    ([ADD, SUM], [ToolCall("sum", "{}"), None], [SUM, ADD]),
+    ([ADD, ADD], [ToolCall("add", "{}"), ToolCall("add", "{}")], [ADD, ADD]),
+    ([ADD, SUM], [ToolCall("other", "{}")], [ToolCall("other", "{}")]),
+    ([ADD], [None, None], [ADD, None]),
+    ([ToolCall("add", "{}")], [ToolCall("", "{}", "7")], [ToolCall("add", "{}", "7")]),
+    ([ADD, SUM], [ToolCall("", "{}", "9")], "1, 2"),
+]
 
 
-@pytest.mark.parametrize(
-    ("calls", "results", "expected"),
-    [
-        ([ADD, SUM], [None, None], [ADD, SUM]),
-        ([ADD, SUM], [ToolCall("", "{}", "2"), ToolCall("", "{}", "1")], [SUM, ADD]),
-        ([ADD, SUM], [ToolCall("sum", "{}"), ToolCall("add", "{}")], [SUM, ADD]),
-        ([ADD, SUM], [ToolCall("sum", "{}"), None], [SUM, ADD]),
-        ([ADD, ADD], [ToolCall("add", "{}"), ToolCall("add", "{}")], [ADD, ADD]),
-        ([ADD, SUM], [ToolCall("other", "{}")], [ToolCall("other", "{}")]),
-        ([ADD], [None, None], [ADD, None]),
-        ([ToolCall("add", "{}")], [ToolCall("", "{}", "7")], [ToolCall("add", "{}", "7")]),
-        ([ADD, SUM], [ToolCall("", "{}", "9")], "1, 2"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("calls", "results", "expected"), LINKED)
 def test_a_result_is_of_the_call_with_its_id_else_its_name_else_the_next(calls, results, expected):
     turns = [Turn("user", "?"), Turn("assistant", "", calls=tuple(calls))]
     turns += [Turn("tool", "3", answers=result) for result in results]

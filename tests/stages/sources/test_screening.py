@@ -1,6 +1,5 @@
 """Rows of a source that are each well formed: which are used, in which split, and how counted."""
 
-import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from ruamel.yaml import YAML
 
 from stages.records.preferences import Preference, RawPreference, UnpairedExample
 from stages.records.problems import BadRow, Demonstration, Problem, Prompt, Turn
@@ -32,9 +32,8 @@ from stages.sources.splitting import Shares
 ADAPTER: Any = TypeAdapter(catalogue.SourceConfig)
 WORDS = {"kind": "word_problems", "num_problems": 20, "max_value": 199, "guess_share": 0.3,
          "slip_share": 0.2, "misconception_share": 0.2}  # fmt: skip
-GOOD = Problem(
-    id="a", question="2+2?", answer="4", solution=None, split="train", line=1, file="a.jsonl"
-)
+GOOD = Problem(id="a", question="2+2?", answer="4", solution=None, split="train", line=1,
+               file="a.jsonl")  # fmt: skip
 USER, SYSTEM = Turn("user", "2+2?"), Turn("system", "Be brief.")
 TALK = (Turn("user", "Hi"), Turn("assistant", "Ho"), USER)
 
@@ -50,53 +49,34 @@ def change(number: int, **changes: Any) -> Problem:
     return replace(GOOD, **({"id": f"{number}", "line": number} | changes))
 
 
-SCREENED: dict[str, tuple[list[dict[str, Any]], dict[int, str]]] = {
-    # changes of rows 0, 1, ..; those that are left out
-    "the same row": ([{}, {}, {"question": " 2+2?\n"}, {"answer": "so 4\n#### 4"}],
-                     dict.fromkeys((1, 2, 3), "repeated")),
-    "another solution": ([{}, {"solution": "#### 4"}], {}),
-    "another form": ([{}, {"answer": None}], {}),
-    "another system message": ([{}, {"turns": (SYSTEM, USER)}], {}),
-    "other tools": ([{}, {"tools": "[]"}], {}),
-    "other thoughts": ([{}, {"reply": Turn("assistant", "4", reasoning="so")}], {}),
-    "another weight": (
-        [{"turns": TALK}, {"turns": (TALK[0], replace(TALK[1], is_imitated=False), USER)}], {}),
-    "the same id": ([{"id": "x"}, {"id": "x", "question": "?"}], {1: "duplicate id"}),
-    "no value": ([{"answer": answer} for answer in ("nan", "four", "who can tell", "9" * 5000)],
-                 dict.fromkeys((0, 1, 3), "answer does not parse")),
-    "a test question first": ([{"split": "test", "question": " 2+2? "}, {}, {"split": None}],
-                              {1: "overlap", 2: "overlap"}),
-    "a test question last": ([{}, {"split": None}, {"split": "test"}],
-                             dict.fromkeys(range(2), "overlap")),
-    "a test question of a conversation": (
-        [{}, {"turns": (replace(SYSTEM, content="Be exact."), USER)}, {"turns": (USER,)},
-         {"turns": (SYSTEM, USER), "split": "test"}], dict.fromkeys(range(3), "overlap")),
-    "a wrong gold answer": ([{"answer": "5"}, {"split": "test"}], {0: "overlap"}),
-    "several gold answers": (
-        [{"question": question, "answer": answer} for question, answer in (
-            ("2*7?", "14"), ("2*7? ", "15"), ("2*7?", "14.0"), ("1/2?", "0.5"), ("1/2?", "1/2"),
-            ("1 or 2?", "1"), ("1 or 2?", "1 or 2"), ("2*7?", None), ("x?", "1"), ("X?", "2"))],
-        dict.fromkeys(range(3), "contradiction")),
-    "several gold answers in the test": ([{"split": "test"}, {"split": "test", "answer": "5"}],
-                                         dict.fromkeys(range(2), "contradiction")),
-    "several gold answers under other tools": ([{"tools": "a"}, {"tools": "b", "answer": "5"}], {}),
-}  # fmt: skip
+def read_turns(text: str) -> tuple[Turn, ...]:
+    turns = [part.partition(":")[::2] for part in text.split("|")]
+    return tuple(Turn("assistant", content, is_imitated=False) if role == "context" else
+                 Turn(role, content) for role, content in turns)  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", SCREENED)
-def test_a_row_is_used_unless(kind):
-    changes, left_out = SCREENED[kind]
-    ids, kinds = sort(*(change(number, **more) for number, more in enumerate(changes)))
-    assert kinds == left_out
-    assert len(ids) == len(changes) - len(left_out)
+SCREENED = YAML(typ="safe").load(Path(__file__).with_name("screening.yaml"))
+
+
+def read_change(number: int, *, turns=None, thought=None, answer="4", **changes: Any) -> Problem:
+    changes["reply"] = thought and Turn("assistant", "4", reasoning=thought)
+    changes["answer"] = "9" * 5000 if answer == "<long>" else answer
+    return change(number, turns=turns and read_turns(turns), **changes)
+
+
+@pytest.mark.parametrize("case", SCREENED, ids=lambda case: case["it"])
+def test_a_row_is_used_unless(case):
+    ids, kinds = sort(*(read_change(n, **changes) for n, changes in enumerate(case["rows"])))
+    assert kinds == case.get("out", {})
+    assert len(ids) == len(case["rows"]) - len(kinds)
 
 
 def test_a_gold_answer_within_a_text_is_taken_out():
-    rows = [
-        change(0, answer="half of 8\n#### 4"),
-        change(1, question="?", answer=r"so \boxed{\frac{3}{4}}"),
-    ]
-    assert [row.answer for row in catalogue.screen_rows(rows).problems] == ["4", r"\frac{3}{4}"]
+    golds = {"half of 8\n#### 4": "4", r"so \boxed{\frac{3}{4}}": r"\frac{3}{4}",
+             r"So $\boxed{\text{(C)}}$.": r"\text{(C)}", r"So $\boxed{204_5}$.": "204_5",
+             r"So $\boxed{5.4 \text{ cents}}$.": r"5.4 \text{ cents}"}  # fmt: skip
+    rows = [change(n, answer=text, question=f"{n}?") for n, text in enumerate(golds)]
+    assert [row.answer for row in catalogue.screen_rows(rows).problems] == [*golds.values()]
 
 
 def test_ids_that_begin_anew_in_the_test_split_lose_no_test_question():
@@ -150,14 +130,10 @@ def test_the_kind_of_a_source_is_read_off_its_form():
     first = catalogue.read_source(config, 0).problems
     assert (len(first), catalogue.read_source(config, 0).problems) == (20, first)
     assert catalogue.read_source(config, 1).problems != first
-    several = [
-        {"path": "a.jsonl", "licence": "CC0-1.0"},
-        {"path": ["b.csv", "c.csv"], "licence": "MIT"},
-    ]
-    source = ADAPTER.validate_python(several)
-    assert (catalogue.name_of(source), catalogue.licence_of(source)) == (
-        "a.jsonl, b.csv, c.csv", "CC0-1.0, MIT",
-    )  # fmt: skip
+    source = ADAPTER.validate_python([{"path": "a.jsonl", "licence": "CC0-1.0"},
+                                      {"path": ["b.csv", "c.csv"], "licence": "MIT"}])  # fmt: skip
+    assert catalogue.name_of(source) == "a.jsonl, b.csv, c.csv"
+    assert catalogue.licence_of(source) == "CC0-1.0, MIT"
     assert catalogue.licence_of(ADAPTER.validate_python({"path": "a.jsonl"})) is None
     assert str(catalogue.licence_of(config)).startswith("Apache-2.0")
     for wrong in (WORDS | {"kind": "math"}, []):
@@ -199,18 +175,6 @@ def test_solutions_that_contradict_the_gold_answers_are_refused(tmp_path):
     assert catalogue.read_source(alone, 0).agreement is None
 
 
-def test_the_gold_answer_of_math_is_in_its_solution(tmp_path):
-    boxed = (r"\frac{1}{2}", r"\text{(C)}", r"5.4 \text{ cents}", "204_5")
-    rows = [
-        {"problem": f"{n}?", "solution": rf"So $\boxed{{{answer}}}$."}
-        for n, answer in enumerate(boxed)
-    ]
-    problems = catalogue.read_source(
-        ADAPTER.validate_python(write(tmp_path, "m.jsonl", *rows)), 0
-    ).problems
-    assert [problem.answer for problem in problems] == [*boxed]
-
-
 def test_the_first_rows_or_a_share_of_the_questions_are_a_first_try(tmp_path):
     def read(rows: list[Any], **options: Any) -> set[str]:
         source = FileSource.model_validate(write(tmp_path, "a.jsonl", *rows) | options)
@@ -228,11 +192,8 @@ def test_the_first_rows_or_a_share_of_the_questions_are_a_first_try(tmp_path):
 def test_a_report_describes_what_is_read_of_each_split(tmp_path):
     says = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "So."}]
     write(tmp_path, "train.jsonl", {"messages": says})
-    write(
-        tmp_path,
-        "test.jsonl",
-        {"problem": "3 + 5?", "final_answer": "8", "solution": "8", "level": 5},
-    )
+    row = {"problem": "3 + 5?", "final_answer": "8", "solution": "8", "level": 5}
+    write(tmp_path, "test.jsonl", row)
     report = SourceReport(path="folder")
     assert len([*problem_files.read_problems(FileSource(path=str(tmp_path)), report)]) == 2
     assert report.columns == {
@@ -240,27 +201,23 @@ def test_a_report_describes_what_is_read_of_each_split(tmp_path):
         "solution (test)": "solution",
     }  # fmt: skip
     text = problem_files.describe_report(report)
-    assert [
-        name for name in ("conversations, of test problems", "level", "problem") if name not in text
-    ] == []
+    assert all(name in text for name in ("conversations, of test problems", "level", "problem"))
 
 
 def test_other_tasks_are_made_of_generated_problems_alone():
     mixture = MixtureConfig(judge=0.5, critique=0.0, revise=0.5, max_prompt_tokens=192)
     config = ADAPTER.validate_python(WORDS)
     problems = catalogue.read_source(config, 0).problems
-    assert {row.task for row in catalogue.make_exchanges(config, mixture, problems, 0)} == {
-        "judge",
-        "revise",
-    }
+    exchanges = catalogue.make_exchanges(config, mixture, problems, 0)
+    assert {row.task for row in exchanges} == {"judge", "revise"}
     assert catalogue.make_exchanges(config, None, problems, 0) == []
     files = {"source": {"path": "a.jsonl"}, "prompt_template": "{question}", "max_prompt_tokens": 9,
              "max_completion_tokens": 9, "max_bad_share": 0.1,
              "shares": {"preference": 0.1, "dev": 0.1, "test": 0.1}}  # fmt: skip
     prepare: Any = catalogue.PreparationConfig.model_validate
-    assert prepare(files | {"mixture": None}).max_message_tokens == 0
     none = mixture.model_copy(update={"judge": 0.0, "revise": 0.0})
-    assert prepare(files | {"mixture": none}).max_message_tokens == 192
+    for idle, longest in ((None, 0), (none, 192)):
+        assert prepare(files | {"mixture": idle}).max_message_tokens == longest
     with pytest.raises(ValueError, match=r"mixture.*judge=0\.5"):
         prepare(files | {"mixture": mixture})
 
@@ -295,10 +252,13 @@ def test_a_problem_is_in_a_split_by_its_question_alone():
     assert len(fixed["train"]) / 4000 == pytest.approx(0.7, abs=0.03)
 
 
-def test_the_place_of_a_row_is_no_score(tmp_path):
-    rows = [{"prompt": f"{n}?", "response": "So.", "meta": {"place": n}} for n in range(300)]
-    source = FileSource.model_validate(write(tmp_path, "m.jsonl", *rows))
-    assert len(catalogue.read_source(source, 0).problems) == 300
+def test_the_place_of_a_row_and_a_number_beyond_floats_are_no_scores(tmp_path):
+    """Columns are found by whole rows, however many broken ones stand before them."""
+    rows = [{"prompt": f"{n}?", "response": "So.", "meta": {"place": n, "huge": 10**400}}
+            for n in range(300)]  # fmt: skip
+    source = FileSource.model_validate(write(tmp_path, "m.jsonl", *[[1]] * 200, *rows))
+    screened = catalogue.read_source(source, 0)
+    assert (len(screened.problems), len(screened.bad)) == (300, 200)
 
 
 def test_conversations_that_open_alike_are_split_by_their_whole_text():
@@ -342,8 +302,7 @@ def test_a_split_without_problems_is_refused(count, shares, has_test, words):
     ],
 )  # fmt: skip
 def test_a_conversation_opens_with_what_stands_before_the_first_answer(turns, opening):
-    parsed = [Turn(*part.split(":")) for part in turns.split("|")]
-    assert splitting.opening(parsed) == opening
+    assert splitting.opening(read_turns(turns)) == opening
 
 
 def test_normalising_drops_only_what_does_not_change_a_question():
@@ -376,31 +335,31 @@ def raw_pair(question: str, *more: Turn) -> tuple[RawPreference, str]:
     return raw, question
 
 
-def test_pairs_and_steps_of_a_problem_are_on_one_side():
+def test_pairs_that_open_alike_are_on_one_side_and_not_of_the_test():
     more = Turn("assistant", "Hm"), Turn("user", "And?")
     pairs = [raw_pair(f"say {i}", *turns) for i in range(2000) for turns in ((), more)]
     sides: Any = preference_files.split_pairs(pairs, 0.1)
     assert sum(map(len, sides.values())) == 4000
-    assert len(sides["heldout"]) == pytest.approx(
-        400, abs=110
-    )  # four standard deviations of 2 x 200
+    # Four standard deviations of 2 x 200.
+    assert len(sides["heldout"]) == pytest.approx(400, abs=110)
     assert not {*sides["heldout"]} & {*sides["train"]}
     some: Any = preference_files.split_pairs(pairs[::-3], 0.1)
     assert {*some["heldout"]} <= {*sides["heldout"]}
     with pytest.raises(ValueError, match="1 rows"):
         preference_files.split_pairs(pairs[:1], 0.5)
     asked = [Prompt(id="", task="", question="SAY 1", prompt="", prompt_ids=[], answer=None)]
-    assert [row for _, row in preference_files.exclude_openings(pairs[:6], asked)] == [
-        "say 0", "say 0", "say 2", "say 2",
-    ]  # fmt: skip
+    apart = preference_files.exclude_openings(pairs[:6], asked)
+    assert [row for _, row in apart] == ["say 0", "say 0", "say 2", "say 2"]
+
+
+def test_solutions_of_a_problem_are_on_one_side_and_counted():
     labels = StepLabels(id="", index=0, prompt="", prompt_ids=[], steps=["a"], step_ids=[[1]],
                         labels=[1.0, 0.4, None], num_completions=[0], true_labels=None,
                         correct=None, source="")  # fmt: skip
     rows = [replace(labels, prompt=f"{text}{i}") for i in range(200) for text in ("say ", "SAY  ")]
-    held = [row.prompt for row in step_files.split_solutions(rows, 0.5)["heldout"]]
-    assert {text.split()[1] for text in held if text[0] == "s"} == {
-        text.split()[1] for text in held if text[0] == "S"
-    }
+    held = [row.prompt.split() for row in step_files.split_solutions(rows, 0.5)["heldout"]]
+    small, capital = ({number for word, number in held if word == case} for case in ("say", "SAY"))
+    assert small == capital
     with pytest.raises(ValueError, match="max_tokens"):
         step_files.describe_solutions([])
     counts = step_files.describe_solutions([labels, replace(labels, labels=[0.5], prompt="b")])
@@ -432,9 +391,8 @@ def grams(first: int, last: int) -> str:
 def test_a_near_copy_holds_more_than_half_of_a_questions_8_grams():
     question, short = grams(0, 17), "too short to have an eight gram"  # 10 different 8-grams
     texts = [grams(0, 12), f"x {grams(0, 13).upper()}!", grams(8, 17), short, "", question]
-    assert [*near_copies.find_near_copies(texts, [question, short])] == [
-        None, 0, None, None, None, 0,
-    ]  # fmt: skip
+    nearest = [*near_copies.find_near_copies(texts, [question, short])]
+    assert nearest == [None, 0, None, None, None, 0]
     # Six 8-grams of the first question and all of the second: the nearer one.
     assert [*near_copies.find_near_copies([grams(0, 13)], [question, grams(2, 11)])] == [1]
 
@@ -456,29 +414,20 @@ def test_near_copies_of_the_test_are_left_out_of_the_other_splits():
     screened.check_share(0.0)
     with pytest.raises(ValueError, match="train"):
         catalogue.exclude_near_copies(splits | {"train": [copy]}, screened)
-    spoken = replace(
-        copy, turns=(Turn("user", grams(0, 17)), Turn("assistant", "?"), USER), solution=None
-    )
-    assert catalogue.exclude_near_copies(splits | {"train": [GOOD, spoken]}, screened)["train"] == [
-        GOOD
-    ]
+    talk = (Turn("user", grams(0, 17)), Turn("assistant", "?"), USER)
+    train = [GOOD, replace(copy, turns=talk, solution=None)]
+    assert catalogue.exclude_near_copies(splits | {"train": train}, screened)["train"] == [GOOD]
 
 
 def test_a_question_counts_once_in_dev_and_test_and_keeps_its_solutions_in_training():
-    rows = [
-        change(n, question=question)
-        for n, question in enumerate(("What is 2?", "what is  2?", "2+2?"))
-    ]
+    questions = ("What is 2?", "what is  2?", "2+2?")
+    rows = [change(n, question=question) for n, question in enumerate(questions)]
     splits = {"train": rows, "preference": rows, "dev": rows, "test": rows}
-    screened = catalogue.ScreenedSource(num_rows=3)
-    once = [rows[0], rows[2]]
-    assert catalogue.exclude_repeated_questions(splits, screened) == splits | {
-        "dev": once,
-        "test": once,
-    }
-    assert [(row.line, row.reason.partition(":")[0]) for row in screened.bad] == [
-        (1, "repeated question")
-    ] * 2
+    screened, once = catalogue.ScreenedSource(num_rows=3), [rows[0], rows[2]]
+    unique = catalogue.exclude_repeated_questions(splits, screened)
+    assert unique == splits | {"dev": once, "test": once}
+    kinds = [(row.line, row.reason.partition(":")[0]) for row in screened.bad]
+    assert kinds == [(1, "repeated question")] * 2
     screened.check_share(0.0)
     tools = [replace(rows[0], tools=name) for name in ("a", "b")]
     assert catalogue.exclude_repeated_questions(splits | {"test": tools}, screened)["test"] == tools
@@ -498,62 +447,36 @@ def test_pairs_and_labels_are_counted():
 
 
 def test_lengths_are_nearest_ranks():
-    for values, ranks in (
-        (range(1, 101), (1, 50, 95, 100)),
-        ([7], (7, 7, 7, 7)),
-        ([3, 1], (1, 1, 3, 3)),
-    ):
-        expected = dict(zip(("min", "median", "p95", "max"), ranks, strict=True))
-        assert data_summary.length_quantiles(values) == expected
+    ranks = ((range(1, 101), (1, 50, 95, 100)), ([7], (7, 7, 7, 7)), ([3, 1], (1, 1, 3, 3)))
+    for values, expected in ranks:
+        assert (*data_summary.length_quantiles(values).values(),) == expected
     assert data_summary.length_quantiles([]) == {}
 
 
 def test_prepared_rows_are_counted_by_split_task_and_question():
     summary = data_summary.DataSummary()
-    for split, question in (
-        ("train", "a?"),
-        ("train", "A ?"),
-        ("train", "b?"),
-        ("train", "b? "),
-        ("test", "B?"),
-    ):
+    names: Any = {"id": "", "task": "", "prompt": ""}
+    for number, question in enumerate(("a?", "A ?", "b?", "b? ", "B?")):
+        split = "train" if number < 4 else "test"
         ids = [1] * len(split)
-        summary.add_prompt(
-            split, Prompt(id="", task="", question=question, prompt="", prompt_ids=ids, answer=None)
-        )
+        summary.add_prompt(split, Prompt(**names, question=question, prompt_ids=ids, answer=None))
     for number, task in enumerate(("solve", "judge", "solve"), start=1):
         ids = [*range(number), 7] if task == "judge" else [number]
-        summary.add_demonstration(Demonstration(
-            id=task, task=task, prompt="", prompt_ids=[9 - number], completion="a\n\nb\n",
-            completion_ids=ids,
-        ))  # fmt: skip
+        summary.add_demonstration(Demonstration(**names | {"task": task}, completion_ids=ids,
+            prompt_ids=[9 - number], completion="a\n\nb\n"))  # fmt: skip
     card = summary.describe()
     empty = {"preference": 0, "dev": 0}
     assert card["counts"] == {"train": 4, "test": 1, "demonstrations": 3} | empty
-    assert {name: number for name, number in card["overlaps"].items() if number} == {
-        "train-test": 1
-    }
+    overlaps = {name: number for name, number in card["overlaps"].items() if number}
+    assert overlaps == {"train-test": 1}
     assert card["repeated_questions"] == {"train": 1, "test": 0} | empty
     assert card["demonstrations_by_task"] == {"solve": 2, "judge": 1}
     assert sorted(summary.all_completion_tokens()) == [1, 1, 3]
     assert (summary.completion_lines, summary.longest_prompt, summary.largest_id) == (6, 5, 8)
     assert summary.example is not None
     assert summary.example.completion_ids == [1]
-    later = Demonstration(
-        id="", task="x", prompt="", prompt_ids=[1], completion="", completion_ids=[2, 99]
-    )
-    summary.add_demonstration(later)
+    summary.add_demonstration(replace(summary.example, completion_ids=[2, 99]))
     assert summary.largest_id == 99
-
-
-def test_digests_are_of_files_and_of_those_in_folders(tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "a").write_bytes(b"1")
-    (tmp_path / "folder" / "b").write_bytes(b"2")
-    assert splitting.file_digests(tmp_path, ["a", "folder"]) == {
-        name: hashlib.sha256(content).hexdigest()
-        for name, content in (("a", b"1"), ("folder/b", b"2"))
-    }  # fmt: skip
 
 
 def test_a_placeholder_that_a_template_names_can_be_checked():

@@ -101,19 +101,21 @@ def test_a_name_of_which_files_are_of_both_splits_is_refused_with_these_files(tm
         read_problems(tmp_path, train="test", test="test")
 
 
+def test_rows_of_the_test_split_alone_may_say_that_they_are_of_the_test(tmp_path):
+    for split in ("train", "test"):
+        rows = [ROWS["problems"](split) | {"subset": "test" if split == "test" else "a"}]
+        (tmp_path / f"{split}.jsonl").write_text(json.dumps(rows))
+    assert read_problems(tmp_path) == ["train", "test"]
+    (tmp_path / "train.jsonl").write_text(json.dumps(rows))
+    with pytest.raises(ValueError, match="subset"):
+        read_problems(tmp_path)
+
+
 def test_files_that_are_not_read_are_reported_and_text_about_them_is_not(tmp_path):
     rows = ["B.JSONL", "c.jsonlines", "d.jl", "g.CSV", "h.json.GZ"]
     others = ["_e.jsonl", "i.txt", "j.xlsx", "k.json.zip", "l.feather"]
-    for name in (
-        *rows,
-        *others,
-        "README.md",
-        "LICENSE",
-        "licence.txt",
-        ".hidden.txt",
-        "a.dvc",
-        "state.py",
-    ):
+    notes = ["README.md", "LICENSE", "licence.txt", ".hidden.txt", "a.dvc", "state.py"]
+    for name in (*rows, *others, *notes):
         (tmp_path / name).write_text(json.dumps(ROWS["problems"](name)) + "\n")
     report = SourceReport(path="")
     (tmp_path / "g.CSV").write_text("question,answer\ng.CSV?,4\n")
@@ -131,9 +133,8 @@ def test_a_test_path_stands_in_place_of_the_test_split_beside_it(tmp_path, form)
     write_folder(tmp_path, "other.jsonl", "problems")
     other = str(tmp_path / "other.jsonl")
     assert read_problems(tmp_path / "set", test_path=other) == ["train", "other"]
-    assert problem_files.list_local_files(FileSource(path="openai/gsm8k", test_path=other)) == [
-        Path(other)
-    ]
+    mixed = FileSource(path="openai/gsm8k", test_path=other)
+    assert problem_files.list_local_files(mixed) == [Path(other)]
     several = [str(tmp_path / "set"), other] if not form else other
     assert read_problems(tmp_path / "other.jsonl", test_path=several)[0] == "other"
     with pytest.raises(ValueError, match="test_split"):
