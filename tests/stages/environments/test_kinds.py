@@ -199,16 +199,15 @@ def test_a_wrong_answer_is_paid_nothing(folder):
 
 
 def test_results_of_products_are_small_and_a_share_is_guessed():
-    tasks = list[str]()
-    for number in range(200):
-        (message,), _ = calculator.Calculator(largest=4).start({"id": f"train-{number}"}, 0)
-        tasks.append(message["content"].partition(" =")[0])
+    rows = [{"id": f"train-{number}"} for number in range(200)]
+    messages = [calculator.Calculator(largest=4).start(row, 0)[0][0]["content"] for row in rows]
+    tasks = [message.partition(" =")[0] for message in messages]
     assert {int(calculate(task)) for task in tasks} == {*range(1, 21)}
     assert {re.sub(r"\d+", "n", task) for task in tasks} == {"n * n - n", "n * n + n"}
     environment = calculator.Calculator(guess_share=0.5)
-    scripts = [environment.demonstrate({"id": "train-0"}, seed) for seed in range(100)]
+    scripts = [environment.demonstrate(rows[0], seed) for seed in range(100)]
     assert [len(script) for script in scripts].count(1) == 50
-    environment.start({"id": "train-0"}, 0)
+    environment.start(rows[0], 0)
     (result,) = environment.step(write_call("calculate", expression="2 ** 99")).messages
     assert result["content"].startswith("error: ")
 
@@ -264,11 +263,10 @@ def test_starts_of_the_same_problem_have_the_same_digest():
     digests = digest(guess_number.GuessNumber, rows)  # its demonstration shows the number
     assert len({*numbers}) == len({*digests}) == len({*zip(numbers, digests, strict=True)}) < 12
     assert digest(guess_number.GuessNumber, rows, seed=8) == digests
-    assert len({*digest(calculator.Calculator, rows)}) == 12
-    assert len({*digest(Hidden, rows)}) == 12
-    assert digest(Hidden, rows) != digest(Hidden, rows, seed=8)
     problems = [{"id": f"{at}", "question": f"{at % 3}", "answer": "1"} for at in range(6)]
-    assert len({*digest(Hidden, problems)}) == 3
+    numbers_of = [(calculator.Calculator, rows), (Hidden, rows), (Hidden, problems)]
+    assert [len({*digest(*each)}) for each in numbers_of] == [12, 12, 3]
+    assert digest(Hidden, rows) != digest(Hidden, rows, seed=8)
 
 
 # --- environments of packages, and of the shape of theirs
@@ -351,10 +349,9 @@ def test_a_class_of_trl_has_its_methods_as_tools_and_pays_at_the_end():
     (start, tools), added, wrong, unknown, end = play(factory, replies)
     assert start[0]["content"].startswith("What is 2+2? Start at ")
     assert [tool["function"]["name"] for tool in tools] == ["add"]
-    value = int(added[0][0]["content"])
-    assert "stop" in wrong[0][0]["content"]
-    assert "ad" in unknown[0][0]["content"]
-    assert end == ([], float(value % 2 == 0), True)
+    value, *errors = (reply[0][0]["content"] for reply in (added, wrong, unknown))
+    assert ["stop" in errors[0], "ad" in errors[1]] == [True, True]
+    assert end == ([], float(int(value) % 2 == 0), True)
     environment = factory()
     environment.start(PROBLEM, 7)
     reply = environment.step(replies[0])
@@ -373,12 +370,12 @@ def test_a_class_of_trl_starts_with_a_text(observation):
 
 
 def test_a_class_of_tinker_goes_on_with_its_conversation():
-    log = play(make_factory("tinker", {"largest": 1}, Talk), [say("0"), say("0"), say("1")])
-    assert log[0] == ([{"role": "user", "content": "Guess."}], None)
-    assert [len(step[0]) for step in log[1:]] == [1, 1, 0]
-    assert log[1] != log[2]
-    assert log[-1][1:] == (1.0, True)
-    environment = make_factory("tinker", {"largest": 1}, Talk)()
+    factory = make_factory("tinker", {"largest": 1}, Talk)
+    start, first, second, end = play(factory, [say("0"), say("0"), say("1")])
+    assert start == ([{"role": "user", "content": "Guess."}], None)
+    assert (len(first[0]), len(second[0]), first == second) == (1, 1, False)
+    assert end == ([], 1.0, True)
+    environment = factory()
     environment.start(PROBLEM, 7)
     (answer,) = environment.step(say("0")).messages
     answer["content"] = "what is done to a reply does not change what was said"
@@ -403,14 +400,11 @@ def test_a_class_of_tinker_that_rewrites_its_conversation_is_refused(change):
 
 
 def test_wrong_options_and_a_missing_package_are_named(monkeypatch):
-    with pytest.raises(ValueError, match="tinker"):
-        make_factory("tinker", {})
-    with pytest.raises(ValueError, match="'chess'"):
-        make_factory("chess", {})
     monkeypatch.setitem(sys.modules, "textarena", None)
     monkeypatch.delitem(sys.modules, "stages.environments.textarena", raising=False)
-    with pytest.raises(ValueError, match="textarena"):
-        make_factory("textarena", {"name": "Bandit-v0"})
+    for kind, options in (("tinker", {}), ("chess", {}), ("textarena", {"name": "Bandit-v0"})):
+        with pytest.raises(ValueError, match=kind):
+            make_factory(kind, options)
 
 
 def make_story(row: Any, **options: Any) -> Any:
