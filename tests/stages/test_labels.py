@@ -169,7 +169,8 @@ REVISION = {"constitution": "correct", "style": "short", "max_per_problem": 2,
 
 @pytest.mark.parametrize("num_rounds", [1, 2])
 def test_the_last_revision_is_preferred_or_all_were_cut(num_rounds):
-    metrics = label("revision", REVISION | {"num_rounds": num_rounds})
+    preset = REVISION | {"num_rounds": num_rounds}
+    metrics = label("revision", preset)
     triples = read_rows("triples", Revision)
     last = {(row.id, *row.revision_ids) for row in triples if row.round == num_rounds}
     pairs = [pair for side in pools.SIDES for pair in read_pairs(side)]
@@ -178,7 +179,7 @@ def test_the_last_revision_is_preferred_or_all_were_cut(num_rounds):
     num_drawn = sum(len(row.critique_ids) + len(row.revision_ids) for row in triples)
     assert metrics["generated_tokens"] == num_drawn
     with pytest.raises(ValueError, match="max_new_tokens"):
-        label("revision", REVISION | {"max_new_tokens": 1})
+        label("revision", preset | {"max_new_tokens": 1})
 
 
 # Of steps. The random model states no answer, so what it adds to "#### 9" comes out right.
