@@ -168,7 +168,8 @@ def list_functions() -> dict[str, Any]:
 
 
 FUNCTIONS = list_functions()
-OF_PAIRS = {"differ": value_bounds.differ, "units_differ": units.units_differ}
+OF_PAIRS: dict[str, Any] = {"differ": value_bounds.differ, "units_differ": units.units_differ,
+                            "are_equal": symbolic_equality.are_equal}  # fmt: skip
 STRUCTURED = {
     "answer_statements", "find_free_variable", "read_inequality", "read_unit", "split_elements",
     "split_unit",
@@ -196,7 +197,7 @@ def test_a_function_of_one_text_returns_what_its_table_says(name):
 
 
 @pytest.mark.parametrize("name", OF_PAIRS)
-def test_values_and_units_differ_whichever_is_the_gold_answer(name):
+def test_a_function_of_two_texts_returns_the_same_whichever_is_the_gold_answer(name):
     for expected, pairs in READINGS[name].items():
         results = {(*pair,): [OF_PAIRS[name](*pair), OF_PAIRS[name](*pair[::-1])] for pair in pairs}
         assert results == {(*pair,): [expected] * 2 for pair in pairs}
