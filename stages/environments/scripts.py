@@ -35,7 +35,7 @@ def demonstrate(
 
     A ValueError where it has none, or makes none within `seconds`. The environment is closed.
     """
-    method = getattr(environment, "demonstrate", None)
+    method: Any = getattr(environment, "demonstrate", None)
     if not callable(method):
         raise ValueError(
             f"{type(environment).__name__} has no method `demonstrate(row, seed)`, the assistant's "

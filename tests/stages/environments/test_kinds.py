@@ -7,7 +7,7 @@ import json
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,12 +22,17 @@ from stages.environments.arithmetic import calculate
 from stages.environments.catalogue import make_factory
 from stages.environments.closing import finish_environment
 from stages.environments.environment import Environment
+from stages.environments.limits import EpisodeLimits
 from stages.environments.own import calculator, guess_number, lookup, problem_file
 from stages.environments.problem_digest import digest_problem
 from stages.environments.problem_draws import draw_problem
+from stages.environments.replay import replay_together
+from stages.environments.scripts import play_script
 from stages.environments.tool_functions import Tools, write_call
 from stages.models.model_tokenizer import train_tokenizer
 from stages.models.turn_rendering import TurnRenderer
+from stages.records.conversations import split_exchanges
+from stages.records.episodes import FAILED
 
 CASES: Any = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
 LARGE = {"9" * 99 + "*" + "9" * 99: str((10**99 - 1) ** 2), "1 " * 150: None, "()" * 100: None}
@@ -311,31 +316,17 @@ class Talk:
         return SimpleNamespace(reward=float(right), episode_done=right, next_messages=self.history)
 
 
-def steps(factory: Any, replies: Any, row: Any = PROBLEM) -> Iterator[list[Any]]:
-    """Messages and tools of the start, then each reply of the environment until it is done."""
-    environment = factory()
-    assert isinstance(environment, Environment)
-    log: list[Any] = [environment.start(row, 7)]
-    yield log
-    for message in replies:
-        reply = environment.step(message)
-        log.append((list(reply.messages), reply.reward, reply.done))
-        yield log
-        if reply.done:
-            return
-
-
 def play(factory: Any, replies: Any, row: Any = PROBLEM) -> list[Any]:
-    """The log of an episode, which is that of a second one that is stepped in turn."""
-    replies = [*replies]
-    (*_, alone) = steps(factory, replies, row)
-    expected, both = json.dumps(alone), None
-    for both in zip(steps(factory, replies, row), steps(factory, replies, row), strict=True):
-        random.random()
-        assert both[0] == both[1]
-    assert both is not None
-    assert json.dumps(both[0]) == expected
-    return both[0]
+    """The start with its tools, then each answer, of an episode that can be played in turns."""
+    assert isinstance(factory(), Environment)
+    limits = EpisodeLimits(max_turns=9, max_tool_calls=9)
+    episode = play_script(factory(), row, 7, limits, [*replies])
+    assert replay_together(factory, [(episode, row)] * 2) == [None, None]
+    if episode.ending == FAILED:
+        raise ValueError(episode.error)
+    start, *answers = (answer for _, answer in split_exchanges(episode))
+    ends = [False] * (len(answers) - 1) + [episode.ending == "done"]
+    return [(start, episode.tools), *zip(answers, episode.rewards, ends, strict=True)]
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -396,7 +387,7 @@ def test_a_class_of_tinker_that_rewrites_its_conversation_is_refused(change):
             return result
 
     with pytest.raises(ValueError, match="next_messages"):
-        list(steps(make_factory("tinker", {"largest": 9}, Rewriting), [say("x"), say("x")]))
+        play(make_factory("tinker", {"largest": 9}, Rewriting), [say("x"), say("x")])
 
 
 def test_wrong_options_and_a_missing_package_are_named(monkeypatch):
@@ -458,13 +449,13 @@ def test_an_environment_of_aviary_has_its_tools():
 @needs_environments
 def test_games_pay_for_the_number_and_code_of_a_model_is_never_run():
     factory = make_factory("textarena", {"name": "GuessTheNumber-v0"})
-    rewards = [[*steps(factory, [say(f"[{n}]")])][-1][-1][1:] for n in range(1, 21)]
+    rewards = [play(factory, [say(f"[{n}]")])[-1][1:] for n in range(1, 21)]
     assert rewards.count((1.0, True)) == 1
     for kind, name, word in (("textarena", "TicTacToe-v0", "one player"),
                              ("textarena", "Chess960", "Chess960"),
                              ("skyrl_gym", "lcb", "code")):  # fmt: skip
         with pytest.raises(ValueError, match=word):
-            list(steps(make_factory(kind, {"name": name}), []))
+            play(make_factory(kind, {"name": name}), [])
 
 
 @needs_environments
