@@ -35,15 +35,15 @@ def demonstrate(
 
     A ValueError where it has none, or makes none within `seconds`. The environment is closed.
     """
-    method: Any = getattr(environment, "demonstrate", None)
-    if not callable(method):
+    able: Any = environment
+    if not callable(getattr(able, "demonstrate", None)):
         raise ValueError(
             f"{type(environment).__name__} has no method `demonstrate(row, seed)`, the assistant's "
             f"messages of an episode that succeeds: write it, or play `by: policy`"
         )
     copied: Any = copy.deepcopy(dict(row))
     try:
-        messages = call_within(seconds, lambda: list(method(copied, seed) or ()))
+        messages = call_within(seconds, lambda: list(able.demonstrate(copied, seed) or ()))
     except TimeLimitError:
         raise ValueError(
             f"demonstrate of row '{row['id']}' did not return within {seconds:g} s: correct it, or "
