@@ -38,7 +38,7 @@ def call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
 
 def _call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
     if threading.current_thread() is not threading.main_thread():
-        return _call_in_background(seconds, function)
+        return call_in_thread(seconds, function)
     main, expired, over = threading.get_ident(), threading.Event(), threading.Event()
 
     def expire() -> None:
@@ -70,7 +70,8 @@ def _call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
         signal.signal(signal.SIGALRM, before)
 
 
-def _call_in_background(seconds: float, function: Callable[[], ValueT]) -> ValueT:
+def call_in_thread(seconds: float | None, function: Callable[[], ValueT]) -> ValueT:
+    """Result of `function()`, which runs in another thread; a TimeLimitError after `seconds`."""
     results: list[ValueT] = []
     errors: list[BaseException] = []
 

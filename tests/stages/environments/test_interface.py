@@ -4,6 +4,7 @@
 """
 
 import argparse
+import asyncio
 import itertools
 import random
 import signal
@@ -270,6 +271,11 @@ def test_an_episode_draws_what_it_would_draw_alone_and_something_new_each_time()
         assert second(draw) != drawn[-1]
         draw()
     assert drawn == expected
+
+    async def notebook():  # whose loop runs
+        return IsolatedCalls(3)(draw_later)
+
+    assert asyncio.run(notebook()) == expected[0]
     assert IsolatedCalls(2**62)(draw) != IsolatedCalls(2**61)(draw)
 
 
