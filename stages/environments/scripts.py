@@ -43,7 +43,9 @@ def demonstrate(
         )
     copied: Any = copy.deepcopy(dict(row))
     try:
-        messages = call_within(seconds, lambda: list(able.demonstrate(copied, seed) or ()))
+        messages: list[Message] = call_within(
+            seconds, lambda: [*(able.demonstrate(copied, seed) or ())]
+        )
     except TimeLimitError:
         raise ValueError(
             f"demonstrate of row '{row['id']}' did not return within {seconds:g} s: correct it, or "
