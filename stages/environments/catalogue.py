@@ -52,28 +52,17 @@ def import_adapter(kind: str) -> Callable[..., Environment]:
     """The class of a kind. Its package may be missing, which is no matter to other kinds."""
     match kind:
         case "reasoning_gym":
-            from stages.environments.reasoning_gym import ReasoningGym
-
-            return ReasoningGym
+            from stages.environments.reasoning_gym import ReasoningGym as Adapter
         case "skyrl_gym":
-            from stages.environments.skyrl_gym import SkyRLGym
-
-            return SkyRLGym
+            from stages.environments.skyrl_gym import SkyRLGym as Adapter
         case "textarena":
-            from stages.environments.textarena import TextArena
-
-            return TextArena
+            from stages.environments.textarena import TextArena as Adapter
         case "trl":
-            from stages.environments.trl import TRL
-
-            return TRL
+            from stages.environments.trl import Trl as Adapter
         case "tinker":
-            from stages.environments.tinker import Tinker
-
-            return Tinker
+            from stages.environments.tinker import Tinker as Adapter
         case "aviary":
-            from stages.environments.aviary import Aviary
-
-            return Aviary
+            from stages.environments.aviary import Aviary as Adapter
         case _:
             raise ValueError(f"expected a kind of environment, found {kind!r}")
+    return Adapter
