@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stages import own_modules
 from stages.environments import definition, own, scripts
 from stages.environments.checks import check_replay
 from stages.environments.closing import close_environment, finish_environment
@@ -338,13 +339,15 @@ def test_a_busy_loop_and_a_wait_are_interrupted(call):
     assert signal.getsignal(signal.SIGALRM) is before
 
 
-def test_a_call_within_its_time_leaves_nothing_behind():
+def test_a_call_within_its_time_leaves_nothing_behind(caplog):
+    own_modules._changed.clear()
     before = signal.getsignal(signal.SIGALRM)
     assert call_within(60.0, lambda: 5) == 5
     with pytest.raises(KeyError):
         call_within(60.0, lambda: {}["a"])
     assert signal.getsignal(signal.SIGALRM) is before
     assert not any(isinstance(thread, threading.Timer) for thread in threading.enumerate())
+    assert caplog.messages == []  # the handler of the signal had not to be put back
     arguments = argparse.ArgumentParser()
     with pytest.raises(RuntimeError, match=r"sys\.exit\(2\)") as error:
         call_within(60.0, lambda: arguments.parse_args(["--buy", "hat"]))
