@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ruamel.yaml import YAML
 
 from stages import own_modules
 from stages.environments import definition, own, scripts
@@ -30,6 +31,7 @@ from stages.environments.tool_functions import write_call
 from stages.own_modules import describe_error
 from stages.runtime.process import Stopped
 
+CASES: Any = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
 ASKED = {"role": "user", "content": "Guess."}
 ROW = {"id": "a", "secret": 2}
 SIZES = {"train": 2, "dev": 1, "test": 1}
@@ -437,16 +439,7 @@ def test_a_folder_holds_its_definition_and_rows(tmp_path):
         definition.read_environment(tmp_path / "none")
 
 
-@pytest.mark.parametrize(
-    ("changes", "place"),
-    [
-        ({"max_turn_tokens": 64, "max_tokens": 64}, "max_tokens"),
-        ({"options": {"low": float("nan")}}, r"options\.low"),
-        ({"options": {"low": ["a", {"deep": float("inf")}]}}, r"options\.low\.1\.deep"),
-        ({"options": {"sizes": {3: 1}}}, r"options\.sizes"),
-        ({"starts": SIZES | {"dev": 0}}, "dev"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "place"), CASES["presets"])
 def test_a_preset_is_refused_by_the_place_in_it(changes, place):
     with pytest.raises(ValueError, match=place):
         preset(**changes)

@@ -256,11 +256,7 @@ def test_only_the_listed_forms_are_read():
         assert list(answer_statements(completion)) == ["7"]
 
 
-@pytest.mark.parametrize(
-    ("form", "named"),
-    [("box", "'boxed'"), ("####", "hash"), ("Result", "colon"), (":", "colon"), ("a\nb:", "colon"),
-     (f"{'a' * 40}:", "aaa")],
-)  # fmt: skip
+@pytest.mark.parametrize(("form", "named"), ANSWERS["forms_refused"].items())
 def test_a_word_that_is_no_form_is_refused(form, named):
     with pytest.raises(ValueError, match=named):
         answer_forms.check_form(form)
