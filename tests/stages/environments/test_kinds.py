@@ -230,11 +230,9 @@ def test_splits_share_no_problem():
             draw_problem({"id": row}, parts)
 
 
-@pytest.mark.parametrize(
-    ("second", "words"),
-    [({"a": "x", "b": 2}, "'x'"), ({"a": "y"}, "'b'"), ({"a": "y", "b": None}, "'b'"),
-     ([], "object")],
-)  # fmt: skip
+@pytest.mark.parametrize(("second", "words"), [
+    ({"a": "x", "b": 2}, "'x'"), ({"a": "y"}, "'b'"), ({"a": "y", "b": None}, "'b'"), ([], "object"),
+])  # fmt: skip
 def test_a_table_names_the_row_that_does_not_fit(tmp_path, second, words):
     first, path = {"a": "x", "b": 1}, tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, (first, second))) + "\n")
