@@ -231,7 +231,8 @@ def test_splits_share_no_problem():
 
 
 @pytest.mark.parametrize(("second", "words"), [
-    ({"a": "x", "b": 2}, "'x'"), ({"a": "y"}, "'b'"), ({"a": "y", "b": None}, "'b'"), ([], "object"),
+    ({"a": "x", "b": 2}, "'x'"), ({"a": "y"}, "'b'"), ({"a": "y", "b": None}, "'b'"),
+    ([], "object"),
 ])  # fmt: skip
 def test_a_table_names_the_row_that_does_not_fit(tmp_path, second, words):
     first, path = {"a": "x", "b": 1}, tmp_path / "rows.jsonl"
