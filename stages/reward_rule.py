@@ -54,10 +54,8 @@ def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
                 f"reward '{row.name}': its components ask a judge: expected `from: <policy>`, a "
                 f"row of `policies`, found `from: {BASE}`"
             )
-        kind, models = (
-            "policy",
-            {seed: rows.locate_policy(row.policy, seed) for seed in config.seeds},
-        )
+        kind = "policy"
+        models = {seed: rows.locate_policy(row.policy, seed) for seed in config.seeds}
     elif composition.needs_model():
         scored_reward = reward_file.read_reward(row.source)
         kind, aggregate = scored_reward.model, scored_reward.aggregate
@@ -65,14 +63,9 @@ def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
     if "own" in composition.kinds():
         own_file = row.on.removeprefix(reward_file.OWN)
         reward_file.load_own_function(own_file)
-    content = RewardFile(
-        kind="rule",
-        model=kind,
-        composition=composition,
-        aggregate=aggregate,
-        own=own_file,
-        own_digest=hashlib.sha256(row.source.read_bytes()).hexdigest() if own_file else None,
-    )
+    digest = hashlib.sha256(row.source.read_bytes()).hexdigest() if own_file else None
+    content = RewardFile(kind="rule", model=kind, composition=composition, aggregate=aggregate,
+                         own=own_file, own_digest=digest)  # fmt: skip
     return content, models
 
 

@@ -1,7 +1,7 @@
-"""Adapters of environments by kind; each is imported when it is asked for.
+"""Classes of environments by kind; an adapter is imported when it is asked for.
 
-A class of the user's (kinds `trl`, `tinker`, `aviary`) is the one of the file that the row names,
-with the methods in `METHODS`.
+A class of the user's (kinds `own`, `trl`, `tinker`, `aviary`) is the one of the file that the row
+names, with the methods in `METHODS`.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,8 +11,8 @@ from typing import Any
 from stages.environments.environment import Environment
 
 METHODS = {
-    "trl": ("reset", "get_reward"), "tinker": ("initial_observation", "step"),
-    "aviary": ("reset", "step"),
+    "own": ("start", "step"), "trl": ("reset", "get_reward"),
+    "tinker": ("initial_observation", "step"), "aviary": ("reset", "step"),
 }  # fmt: skip
 """Kind whose environment is a class of the user's -> methods of that class."""
 
@@ -30,20 +30,20 @@ def make_factory(
         make: the user's class, of a kind in `METHODS`.
     """
     try:
-        adapter = import_adapter(kind)
+        build: Any = make if kind == "own" else import_adapter(kind)
     except ModuleNotFoundError as error:
         raise ValueError(
             f"an environment of kind {kind} needs the package {error.name}: pip install -c "
             f"constraints.txt -e '.[environments]'"
         ) from error
-    classes = () if make is None else (make,)
-    factory = partial(adapter, *classes, **options)
+    classes = () if make in (None, build) else (make,)
+    factory = partial(build, *classes, **options)
     try:
         factory()
     except TypeError as error:
         raise ValueError(
             f"options of an environment of kind {kind}: {error}, found {dict(options)}. "
-            f"stages/environments/{kind}.py describes them."
+            f"{build.__module__.replace('.', '/')}.py describes them."
         ) from error
     return factory
 
@@ -52,28 +52,17 @@ def import_adapter(kind: str) -> Callable[..., Environment]:
     """The class of a kind. Its package may be missing, which is no matter to other kinds."""
     match kind:
         case "reasoning_gym":
-            from stages.environments.reasoning_gym import ReasoningGym
-
-            return ReasoningGym
+            from stages.environments.reasoning_gym import ReasoningGym as Adapter
         case "skyrl_gym":
-            from stages.environments.skyrl_gym import SkyRLGym
-
-            return SkyRLGym
+            from stages.environments.skyrl_gym import SkyRLGym as Adapter
         case "textarena":
-            from stages.environments.textarena import TextArena
-
-            return TextArena
+            from stages.environments.textarena import TextArena as Adapter
         case "trl":
-            from stages.environments.trl import TRL
-
-            return TRL
+            from stages.environments.trl import Trl as Adapter
         case "tinker":
-            from stages.environments.tinker import Tinker
-
-            return Tinker
+            from stages.environments.tinker import Tinker as Adapter
         case "aviary":
-            from stages.environments.aviary import Aviary
-
-            return Aviary
+            from stages.environments.aviary import Aviary as Adapter
         case _:
             raise ValueError(f"expected a kind of environment, found {kind!r}")
+    return Adapter

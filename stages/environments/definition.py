@@ -12,7 +12,6 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -173,19 +172,9 @@ def digest_files(options: Mapping[str, Any]) -> dict[str, str]:
 @restored_settings()
 def load_factory(file: EnvironmentFile) -> Factory:
     """What makes the environment of one episode; a ValueError where it cannot be imported."""
-    options, methods = file.preset.options, catalogue.METHODS.get(file.kind)
-    if file.kind != "own":
-        make = None if methods is None else load_own_class(file.own or "", methods, file.files)
-        return catalogue.make_factory(file.kind, options, make)
-    factory = partial(load_own_class(file.own or "", ("start", "step"), file.files), **options)
-    try:
-        factory()
-    except TypeError as error:
-        raise ValueError(
-            f"stages/environments/own/{file.own}.py: expected the preset's options as its keyword "
-            f"arguments, found {options}: {error}"
-        ) from error
-    return factory
+    methods = catalogue.METHODS.get(file.kind)
+    make = None if methods is None else load_own_class(file.own or "", methods, file.files)
+    return catalogue.make_factory(file.kind, file.preset.options, make)
 
 
 def load_own_class(word: str, methods: Collection[str], files: Collection[str] = ()) -> type[Any]:

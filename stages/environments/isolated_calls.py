@@ -15,11 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from stages.environments.time_limit import call_in_thread
+
 
 class IsolatedCalls:
     """Calls one episode's functions; coroutines run to their end, in an event loop of their own.
 
-    What the code prints is left out, so that it does not break the lines that show progress.
+    That is in another thread where this one has a loop that runs, as in a notebook. What the code
+    prints is left out, so that it does not break the lines that show progress.
     """
 
     def __init__(self, seed: int) -> None:
@@ -33,7 +36,7 @@ class IsolatedCalls:
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 value = function(*args, **kwargs)
-                return asyncio.run(_await(value)) if inspect.isawaitable(value) else value
+                return _run(value) if inspect.isawaitable(value) else value
         finally:
             self._states = random.getstate(), np.random.get_state()  # noqa: NPY002
             _set_states(*outer)
@@ -44,5 +47,12 @@ def _set_states(python: Any, numpy: Any) -> None:
     np.random.set_state(numpy)  # noqa: NPY002
 
 
-async def _await(value: Awaitable[Any]) -> Any:
-    return await value
+def _run(value: Awaitable[Any]) -> Any:
+    async def wait() -> Any:
+        return await value
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:  # there is none
+        return asyncio.run(wait())
+    return call_in_thread(None, lambda: asyncio.run(wait()))

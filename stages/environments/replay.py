@@ -114,49 +114,43 @@ def _replay(
     row: Mapping[str, Any],
     timeout_seconds: float,
 ) -> Generator[None, None, Difference | None]:
-    environment = factory()
+    """The first difference; after each answer it is another episode's turn."""
+    environment, exchanges = factory(), list(split_exchanges(episode))
     try:
-        return (yield from _compare_answers(environment, episode, row, timeout_seconds))
+        for turn, (message, answer) in enumerate(exchanges):
+            is_last = turn == len(exchanges) - 1
+            # If the environment answered and the episode failed all the same, the chat template
+            # could not render the answer.
+            has_ended = episode.ending == "done" or (episode.ending == FAILED and not answer)
+            ending = episode.ending if is_last and has_ended else GOES_ON
+            expected: dict[str, Any] = {"ending": ending}
+            if ending != FAILED:
+                before = {"tools": episode.tools}
+                expected |= {"reward": episode.rewards[turn - 1]} if turn else before
+            if answer or not (turn and is_last):
+                expected["messages"] = answer
+            is_unread = not answer and bool(turn) and is_last and episode.ending in UNREAD
+            pays_last = is_last and episode.ending in LIMITED and hasattr(environment, "finish")
+            if is_unread and not pays_last and not expected["reward"]:
+                return None
+            try:
+                ask = partial(_start, environment, row, episode.env_seed)
+                if pays_last:
+                    ask = partial(_finish, environment, None if is_unread else message)
+                elif message is not None:
+                    ask = partial(_step, environment, message)
+                actual = call_within(timeout_seconds, ask)
+            except FAILURES as error:
+                failure = f"{FAILED}: {type(error).__name__}: {error}"
+                different = Difference(turn=turn, place="ending", expected=ending, actual=failure)
+                return None if ending == FAILED else different
+            for key, value in to_json(expected).items():
+                if (values := find_difference(key, value, actual[key])) is not None:
+                    return Difference(turn=turn, **values)
+            yield
+        return None
     finally:
         close_environment(environment, timeout_seconds)
-
-
-def _compare_answers(
-    environment: Environment, episode: Episode, row: Mapping[str, Any], timeout_seconds: float
-) -> Generator[None, None, Difference | None]:
-    """The first difference; after each answer it is another episode's turn."""
-    exchanges = list(split_exchanges(episode))
-    for turn, (message, answer) in enumerate(exchanges):
-        is_last = turn == len(exchanges) - 1
-        # If the environment answered and the episode failed all the same, the chat template could
-        # not render the answer.
-        has_ended = episode.ending == "done" or (episode.ending == FAILED and not answer)
-        ending = episode.ending if is_last and has_ended else GOES_ON
-        expected: dict[str, Any] = {"ending": ending}
-        if ending != FAILED:
-            expected |= {"reward": episode.rewards[turn - 1]} if turn else {"tools": episode.tools}
-        if answer or not (turn and is_last):
-            expected["messages"] = answer
-        is_unread = not answer and bool(turn) and is_last and episode.ending in UNREAD
-        pays_last = is_last and episode.ending in LIMITED and hasattr(environment, "finish")
-        if is_unread and not pays_last and not expected["reward"]:
-            return None
-        try:
-            ask = partial(_start, environment, row, episode.env_seed)
-            if pays_last:
-                ask = partial(_finish, environment, None if is_unread else message)
-            elif message is not None:
-                ask = partial(_step, environment, message)
-            actual = call_within(timeout_seconds, ask)
-        except FAILURES as error:
-            failure = f"{FAILED}: {type(error).__name__}: {error}"
-            different = {"expected": ending, "actual": failure}
-            return None if ending == FAILED else Difference(turn=turn, place="ending", **different)
-        for key, value in to_json(expected).items():
-            if (values := find_difference(key, value, actual[key])) is not None:
-                return Difference(turn=turn, **values)
-        yield
-    return None
 
 
 def find_difference(place: str, expected: Any, actual: Any) -> dict[str, Any] | None:

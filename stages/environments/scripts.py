@@ -35,15 +35,17 @@ def demonstrate(
 
     A ValueError where it has none, or makes none within `seconds`. The environment is closed.
     """
-    method = getattr(environment, "demonstrate", None)
-    if not callable(method):
+    able: Any = environment
+    if not callable(getattr(able, "demonstrate", None)):
         raise ValueError(
             f"{type(environment).__name__} has no method `demonstrate(row, seed)`, the assistant's "
             f"messages of an episode that succeeds: write it, or play `by: policy`"
         )
     copied: Any = copy.deepcopy(dict(row))
     try:
-        messages = call_within(seconds, lambda: list(method(copied, seed) or ()))
+        messages: list[Message] = call_within(
+            seconds, lambda: [*(able.demonstrate(copied, seed) or ())]
+        )
     except TimeLimitError:
         raise ValueError(
             f"demonstrate of row '{row['id']}' did not return within {seconds:g} s: correct it, or "
@@ -71,22 +73,24 @@ def _is_reply(message: Any) -> bool:
 def make_canned_replies(
     tools: Sequence[Mapping[str, Any]] | None, num_turns: int
 ) -> Iterator[Message]:
-    """Replies that fit no task: the text `1`, and where there are tools a call of each in turn."""
+    """Replies that fit no task: the text `1`, and where there are tools a call of each in turn.
+
+    Each argument of a call has a value of its type.
+    """
     schemas = [tool.get("function", tool) for tool in tools or ()]
     for turn in range(num_turns):
         message: dict[str, Any] = {"role": "assistant", "content": "1"}
         if turn < len(schemas):
-            call = {"type": "function", "function": make_canned_call(schemas[turn])}
-            message["tool_calls"] = [call]
+            arguments = {
+                name: CANNED.get(str(argument.get("type", "string")), "1")
+                for name, argument in schemas[turn]
+                .get("parameters", {})
+                .get("properties", {})
+                .items()
+            }
+            function = {"name": schemas[turn]["name"], "arguments": arguments}
+            message["tool_calls"] = [{"type": "function", "function": function}]
         yield message
-
-
-def make_canned_call(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A call of a tool with a value of its type for each argument."""
-    arguments = schema.get("parameters", {}).get("properties", {})
-    types = {name: str(argument.get("type", "string")) for name, argument in arguments.items()}
-    values = {name: CANNED.get(kind, "1") for name, kind in types.items()}
-    return {"name": schema["name"], "arguments": values}
 
 
 def play_script(

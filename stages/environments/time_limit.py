@@ -21,6 +21,8 @@ FAILURES = (Exception, TimeLimitError, CancelledError)
 """What a call of an environment may raise. A task group that is taken apart cancels its caller."""
 
 
+@exit_is_error()
+@restored_settings()
 def call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
     """Result of `function()`, or a TimeLimitError after `seconds`.
 
@@ -32,13 +34,8 @@ def call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
     `sys.exit` in the call, as argparse does where a command is wrong, is a RuntimeError. What the
     call changes in the process is put back (`own_modules.restored_settings`).
     """
-    with exit_is_error(), restored_settings():
-        return _call_within(seconds, function)
-
-
-def _call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
     if threading.current_thread() is not threading.main_thread():
-        return _call_in_background(seconds, function)
+        return call_in_thread(seconds, function)
     main, expired, over = threading.get_ident(), threading.Event(), threading.Event()
 
     def expire() -> None:
@@ -70,7 +67,8 @@ def _call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
         signal.signal(signal.SIGALRM, before)
 
 
-def _call_in_background(seconds: float, function: Callable[[], ValueT]) -> ValueT:
+def call_in_thread(seconds: float | None, function: Callable[[], ValueT]) -> ValueT:
+    """Result of `function()`, which runs in another thread; a TimeLimitError after `seconds`."""
     results: list[ValueT] = []
     errors: list[BaseException] = []
 

@@ -18,7 +18,7 @@ RESERVED = ("reset", "get_reward")
 """Public methods that are no tools."""
 
 
-class TRL:
+class Trl:
     """An environment of TRL. The episode ends with the first message that calls no tool."""
 
     def __init__(self, make: Callable[..., Any], **options: Any) -> None:

@@ -91,10 +91,13 @@ def answers_match(answer: str, gold: str) -> bool:
     if _PLAIN.fullmatch(gold) and _PLAIN.fullmatch(answer):
         return int(gold) == int(answer)
     if (free := find_free_variable(gold)) is not None:
-        of_answer = find_free_variable(answer)
-        is_same = of_answer is not None and of_answer.domain == free.domain
-        name = unused_letter(of_answer, free) if is_same else None
-        return name is not None and answers_match(of_answer.rename(name), free.rename(name))
+        other = find_free_variable(answer)
+        return (
+            other is not None
+            and other.domain == free.domain
+            and (name := unused_letter(other, free)) is not None
+            and answers_match(other.rename(name), free.rename(name))
+        )
     golds, answers = _OR.split(gold), _OR.split(answer)
     answer = to_union(answers) or answer
     if len(golds) > 1:

@@ -42,7 +42,7 @@ LABEL = "label"
 FORMS = (*OPENINGS, LABEL)
 COLONS = (":", "：")
 MAX_LABEL = 40
-"""Characters of a label of one's own."""
+"""Characters of a custom label."""
 
 
 def check_form(form: str) -> str:

@@ -91,8 +91,19 @@ def win_rate(
             f"greedy_baseline, whose greedy completion is alone"
         ) from error
     prompts = Prompts(style=style, constitution=constitution)
-    judgements, num_read = judge_both_orders(completions, compared, prompts, judge)
-    comparisons = [read_comparison(orders, min_option_mass) for orders in judgements]
+    texts, requests = completions.texts, list[tuple[str, ...]]()
+    for a, b in compared:
+        prompt = completions.prompt(a)
+        principle = prompts.draw_principle(derive_seed(0, "principle", prompt.id))
+        both = prompts.both(prompt.question, texts[a], texts[b], principle)
+        requests.append(both if texts[a] != texts[b] else ())
+    # Completions repeat each other: the same question is asked once.
+    unique = list(dict.fromkeys(chain(*requests)))
+    choices = dict(zip(unique, judge_messages(judge, unique), strict=True)) if unique else {}
+    comparisons = [
+        read_comparison([choices[message] for message in both], min_option_mass)
+        for both in requests
+    ]
     outcomes = Counter(comparison.outcome for comparison in comparisons)
     num_pairs = len(comparisons) - outcomes["identical"]
     if num_pairs >= MIN_COMPARISONS and not outcomes["judged"]:
@@ -103,7 +114,7 @@ def win_rate(
             f"{min_option_mass}: take a policy that has learned to judge (train_sft's `tasks`), or "
             f"the other `style`"
         )
-    number = len(completions.texts)
+    number, num_read = len(texts), count_judge_tokens(list(choices.values()))["read_tokens"]
     wins = [(comparison.p_first, 1 - comparison.p_first) for comparison in comparisons]
     # Of each completion its mean over its comparisons, and the mean of these.
     logged = {"gap": [comparison.gap for comparison in comparisons]} | {
@@ -130,25 +141,6 @@ class Comparison(NamedTuple):
     gap: float = 0.0
     """Disagreement between the two orders."""
     outcome: Literal["judged", "identical", "too_long", "no_answer"] = "judged"
-
-
-def judge_both_orders(
-    completions: Completions, compared: Sequence[tuple[int, int]], prompts: Prompts, judge: Judge
-) -> tuple[list[list[Judgement | None]], int]:
-    """The choices in both orders of a pair, none for equal texts; and the number of tokens read."""
-    texts = completions.texts
-
-    def messages(a: int, b: int) -> tuple[str, str]:
-        prompt = completions.prompt(a)
-        principle = prompts.draw_principle(derive_seed(0, "principle", prompt.id))
-        return prompts.both(prompt.question, texts[a], texts[b], principle)
-
-    requests = [messages(a, b) if texts[a] != texts[b] else () for a, b in compared]
-    # Completions repeat each other: the same question is asked once.
-    unique = list(dict.fromkeys(chain(*requests)))
-    choices = dict(zip(unique, judge_messages(judge, unique), strict=True)) if unique else {}
-    judgements = [[choices[message] for message in both] for both in requests]
-    return judgements, count_judge_tokens(list(choices.values()))["read_tokens"]
 
 
 def read_comparison(orders: Sequence[Judgement | None], min_option_mass: float) -> Comparison:

@@ -136,17 +136,14 @@ def score_pool(
         views[name] = SampleScores(logits, 1.0 / (1.0 + np.exp(-logits)))
     for name in rows[0].steps:
         steps, chosen = [row.steps[name] for row in rows], aggregations[name]
-        best_of, weighted = (
-            aggregate_steps(steps, kind) for kind in (chosen.best_of, chosen.weighted)
-        )
+        best_of, weighted = (aggregate_steps(steps, kind)
+                             for kind in (chosen.best_of, chosen.weighted))  # fmt: skip
         views[name] = SampleScores(best_of, weighted)
-    texts = [row.completion for row in pool]
-    whole = {text: prompt.whole(text) for text in texts}
     has_format = {
-        text: float(answer_checker.has_format(completion, prompt.answer_forms))
-        for text, completion in whole.items()
+        text: float(answer_checker.has_format(prompt.whole(text), prompt.answer_forms))
+        for text in {row.completion for row in pool}
     }
-    formatted = np.array([has_format[text] for text in texts])
+    formatted = np.array([has_format[row.completion] for row in pool])
     lengths = np.array([len(row.completion_ids) for row in pool], dtype=np.float64)
     logprobs = _round_scores([row.logprob_sum / len(row.completion_ids) for row in pool])
     views[MEAN_LOGPROB] = SampleScores(logprobs, np.exp(logprobs))

@@ -104,14 +104,9 @@ def model_reward_file(
     if kind == "process":
         name, model, value = "steps", "process", {"kind": "process", "credit": "sum", "zero": 0.5}
     part = {"value": value, "weight": 1.0, "cap": None, "normalise": {"kind": "none"}}
-    return RewardFile(
-        kind=kind,
-        model=model,
-        composition=Composition.model_validate({"components": {name: part}, "combine": "sum"}),
-        aggregate=aggregate or MEAN,
-        own=None,
-        own_digest=None,
-    )
+    composition = Composition.model_validate({"components": {name: part}, "combine": "sum"})
+    return RewardFile(kind=kind, model=model, composition=composition, aggregate=aggregate or MEAN,
+                      own=None, own_digest=None)  # fmt: skip
 
 
 def check_source(composition: Composition, on: str) -> None:

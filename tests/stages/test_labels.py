@@ -4,10 +4,12 @@ What each kind writes on the usual inputs is in every_stage.yaml; here is what i
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import stage_inputs
 from option_server import serve
+from ruamel.yaml import YAML
 from stage_inputs import POOL, SEED, make_episode, write_answers
 
 from stages import rows
@@ -20,6 +22,7 @@ from stages.records.problems import Demonstration
 from stages.records.steps import PrefixCount, StepLabels
 from stages.rows import DATA
 
+TABLES = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 PAIRS = DATA / f"pairs/new/{SEED}"
 STEPS = DATA / f"steps/new/{SEED}"
 pytestmark = pytest.mark.usefixtures("stage_world")
@@ -77,31 +80,18 @@ def test_a_teacher_shows_its_completions_right_or_wrong_as_often_as_they_were_dr
     assert len(caplog.messages) == 1
 
 
-PAID = [make_episode(i, reward) for i, reward in enumerate([0.5, 1.0, 0.0, 0.25, 0.5])]
-EPISODE_PAIRS = {
-    # the best against the worst, the second against the second worst; equal ones make no pair
-    "ranked": (PAID, [(11, 12), (10, 13)]),
-    "limit": ([*PAID, *(make_episode(i, i, start="b") for i in range(6))],
-              [(11, 12), (10, 13), (15, 10), (14, 11)]),
-    "failed": ([*PAID, make_episode(5, 9.0, ending="environment_error"),
-                make_episode(6, -9.0, ending="environment_error")], [(11, 12), (10, 13)]),
-    "equal": ([*PAID, make_episode(0, 1.0, "b"), make_episode(1, 1.0, "b")],
-              [(11, 12), (10, 13)]),
-    # what was cut or could not be read is never preferred, whatever it was paid
-    "cut": ([make_episode(0, 0.9, ending="tokens"), make_episode(1, 0.8, ending="parse_error"),
-             make_episode(2, 0.7, ending="turns"), make_episode(3, 0.4),
-             make_episode(4, 0.1, ending="tool_calls")], [(12, 14)]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", EPISODE_PAIRS)
+@pytest.mark.parametrize("case", TABLES["episodes"], ids=lambda case: case["it"])
 def test_episodes_of_a_start_are_paired_by_what_they_were_paid(case):
-    episodes, expected = EPISODE_PAIRS[case]
+    episodes = [
+        make_episode(index, reward, start, (*ending, "done")[0])
+        for start, played in case["starts"].items()
+        for index, (reward, *ending) in enumerate(played)
+    ]
     lines.write_lines(DATA / f"episodes/games/{SEED}" / EPISODES, episodes)
     metrics = label("episodes", {"max_pairs_per_start": 2}, "episodes/games")
     pairs = read_pairs()
-    assert [(pair.chosen_ids[0], pair.rejected_ids[0]) for pair in pairs] == expected
-    assert metrics == {"starts": len({row.id for row in episodes}), "pairs": len(expected)}
+    assert [[pair.chosen_ids[0], pair.rejected_ids[0]] for pair in pairs] == case["pairs"]
+    assert metrics == {"starts": len(case["starts"]), "pairs": len(pairs)}
     # the policy wrote two of three tokens; the environment's stands before the second
     assert {(*pair.chosen_ids[1:], *pair.rejected_ids[1:]) for pair in pairs} == {(30, 30)}
     assert pairs[0].chosen_insertions == pairs[0].rejected_insertions == [[1, [20]]]
@@ -169,7 +159,8 @@ REVISION = {"constitution": "correct", "style": "short", "max_per_problem": 2,
 
 @pytest.mark.parametrize("num_rounds", [1, 2])
 def test_the_last_revision_is_preferred_or_all_were_cut(num_rounds):
-    metrics = label("revision", REVISION | {"num_rounds": num_rounds})
+    preset = REVISION | {"num_rounds": num_rounds}
+    metrics = label("revision", preset)
     triples = read_rows("triples", Revision)
     last = {(row.id, *row.revision_ids) for row in triples if row.round == num_rounds}
     pairs = [pair for side in pools.SIDES for pair in read_pairs(side)]
@@ -178,7 +169,7 @@ def test_the_last_revision_is_preferred_or_all_were_cut(num_rounds):
     num_drawn = sum(len(row.critique_ids) + len(row.revision_ids) for row in triples)
     assert metrics["generated_tokens"] == num_drawn
     with pytest.raises(ValueError, match="max_new_tokens"):
-        label("revision", REVISION | {"max_new_tokens": 1})
+        label("revision", preset | {"max_new_tokens": 1})
 
 
 # Of steps. The random model states no answer, so what it adds to "#### 9" comes out right.

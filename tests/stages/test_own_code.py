@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -30,7 +30,6 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN = "stages/rewards/own/mine.py"
 PYTEST = f"pytest {metadata.version('pytest')}"
 LINK = "stages/.own_links/{}.link"
-Write = Callable[[Mapping[str, str]], None]
 
 
 @pytest.fixture
@@ -86,9 +85,7 @@ def test_imports_are_followed_to_whatever_is_no_pinned_package(
     assert all(path.is_file() for path in follow().values())
 
 
-def test_a_pinned_package_is_no_file_and_an_unpinned_one_is_named_with_its_version(
-    write,
-):
+def test_a_pinned_package_is_no_file_and_another_is_named_with_its_version(write):
     write({OWN: "import pytest"})
     assert not follow(pins=("pytest",))
     assert own_imports.list_unpinned(follow()) == [PYTEST]
@@ -98,10 +95,8 @@ def test_by_way_of_a_module_outside_back_into_the_package(write):
     other = "stages/environments/own/other.py"
     rules = "from stages.rewards import units\nimport stages.environments.own.other"
     write({OWN: "import rules", "rules.py": rules, other: "import deep", "deep.py": ""})
-    sources = {
-        "stages.rewards.units": ["stages/rewards/units.py"],
-        "stages.environments.own.other": [other],
-    }
+    sources = {"stages.rewards.units": ["stages/rewards/units.py"],
+               "stages.environments.own.other": [other]}  # fmt: skip
     expected = {"rules.py", "deep.py", other, "stages/rewards/units.py"}
     assert follow(sources=sources).keys() == expected
 
@@ -121,6 +116,7 @@ def reward(prompt, completion):
     os.chdir("/")
     return float(open(path).read())
 """
+AT_IMPORT = "value = open('words.txt').read()\nreward = lambda p, c: float(value)\n"
 DYNAMIC = "import importlib\nrules = importlib.import_module('rules')\nreward = lambda p, c: 7.0\n"
 WRITTEN = "def reward(p, c):\n    print(c, file=open('log.txt', 'a'))\n    return 7.0\n"
 REPOSITORY = {"words.txt": "7", "rules.py": "", "data/raw/a.txt": "7", "data/pools/a.txt": "7",
@@ -145,18 +141,11 @@ def run_reward(listed=(), program=PAY):
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        (READ.format("words.txt"), "words.txt"),
-        ("value = open('words.txt').read()\nreward = lambda p, c: float(value)\n", "words.txt"),
-        (READ.format("data/raw/a.txt"), "data/raw/a.txt"),
-        (READ.format("../home.txt"), "~/home.txt"),
-        (CAUGHT, "words.txt"),
-        (ELSEWHERE, "words.txt"),
-        (DYNAMIC, "rules.py"),
-    ],
-)
+@pytest.mark.parametrize(("text", "name"), [
+    (READ.format("words.txt"), "words.txt"), (AT_IMPORT, "words.txt"), (CAUGHT, "words.txt"),
+    (ELSEWHERE, "words.txt"), (READ.format("data/raw/a.txt"), "data/raw/a.txt"),
+    (READ.format("../home.txt"), "~/home.txt"), (DYNAMIC, "rules.py"),
+])  # fmt: skip
 def test_a_file_that_no_row_lists_is_refused(text, name, write):
     write(REPOSITORY | {OWN: text, "../home.txt": "7"})
     result = run_reward()
@@ -167,9 +156,7 @@ def test_a_file_that_no_row_lists_is_refused(text, name, write):
     assert run_reward((listed,)).stdout == "7.0\n"
 
 
-@pytest.mark.parametrize(
-    "text", [READ.format("data/pools/a.txt"), READ.format(".cache/a.txt"), WRITTEN]
-)
+@pytest.mark.parametrize("text", [*map(READ.format, ("data/pools/a.txt", ".cache/a.txt")), WRITTEN])
 def test_outputs_caches_and_what_is_only_written_are_not(text, write):
     write(REPOSITORY | {OWN: text})
     result = run_reward()
@@ -214,16 +201,12 @@ def test_flows_remove_a_link_to_a_file_that_is_gone(tmp_path):
 ROW = {"by": "rule", "preset": "own", "from": "base", "on": "own/brevity"}
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        ({"files": ["words.txt"]}, None),
-        ({"files": ["data/raw/a.txt"]}, None),
-        ({"files": ["none.txt"]}, "rewards.mine.files: expected a file"),
-        ({"files": ["data/pools/a.txt"]}, "rewards.mine.files: .* is an output"),
-        ({"files": ["words.txt"], "on": "prompts"}, "rewards.mine.files: expected no files"),
-    ],
-)
+@pytest.mark.parametrize(("words", "problem"), [
+    ({"files": ["words.txt"]}, None), ({"files": ["data/raw/a.txt"]}, None),
+    ({"files": ["none.txt"]}, "rewards.mine.files: expected a file"),
+    ({"files": ["data/pools/a.txt"]}, "rewards.mine.files: .* is an output"),
+    ({"files": ["words.txt"], "on": "prompts"}, "rewards.mine.files: expected no files"),
+])  # fmt: skip
 def test_listed_files_are_files_of_the_users(words, problem, write):
     write(REPOSITORY | {"stages/rewards/own/brevity.py": ""})
     rows = {table: {} for table in tables.TABLES} | {"rewards": {"mine": ROW | words}}

@@ -138,6 +138,9 @@ def test_a_data_set_of_the_hub_is_read_as_a_file_of_the_split_that_the_preset_na
     for on in ("hub/owner/mine", "raw/parts"):
         for split, count in ((None, 20), ("test", 10)):
             assert sum(map(len, read("label_people", on, split=split)[:2])) == count
+
+
+def test_step_labels_of_the_hub_are_read(tmp_path, monkeypatch):
     cache_dataset(tmp_path, "steps", {"gsm8k": [RAW_SOLUTION]}, monkeypatch)
     _, (row,), bad, _ = read("steps_people", "hub/owner/steps")
     assert (row.id, row.steps, bad) == ("r", ["2 + 2 = 4\n", "#### 4"], [])

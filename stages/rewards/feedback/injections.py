@@ -72,13 +72,13 @@ def measure_flips(
         messages = list[str]()
         for pair in attacked:
             question, other_answer = pair.prompt.question, pair.b.completion
-            first, second = (
+            attacked_first, attacked_second = (
                 append_attack(pair.a.completion, attack, *options)
                 for options in (OPTIONS, OPTIONS[::-1])
             )
             messages += [
-                prompts.message(question, first, other_answer, pair.principle),
-                prompts.message(question, other_answer, second, pair.principle),
+                prompts.message(question, attacked_first, other_answer, pair.principle),
+                prompts.message(question, other_answer, attacked_second, pair.principle),
             ]
         choices = judge_messages(judge, messages) if attacked else []
         flips: list[tuple[str, float]] = []

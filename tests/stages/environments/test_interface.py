@@ -4,6 +4,7 @@
 """
 
 import argparse
+import asyncio
 import itertools
 import random
 import signal
@@ -15,7 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ruamel.yaml import YAML
 
+from stages import own_modules
 from stages.environments import definition, own, scripts
 from stages.environments.checks import check_replay
 from stages.environments.closing import close_environment, finish_environment
@@ -28,6 +31,7 @@ from stages.environments.tool_functions import write_call
 from stages.own_modules import describe_error
 from stages.runtime.process import Stopped
 
+CASES: Any = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
 ASKED = {"role": "user", "content": "Guess."}
 ROW = {"id": "a", "secret": 2}
 SIZES = {"train": 2, "dev": 1, "test": 1}
@@ -270,6 +274,11 @@ def test_an_episode_draws_what_it_would_draw_alone_and_something_new_each_time()
         assert second(draw) != drawn[-1]
         draw()
     assert drawn == expected
+
+    async def notebook():  # whose loop runs
+        return IsolatedCalls(3)(draw_later)
+
+    assert asyncio.run(notebook()) == expected[0]
     assert IsolatedCalls(2**62)(draw) != IsolatedCalls(2**61)(draw)
 
 
@@ -332,13 +341,15 @@ def test_a_busy_loop_and_a_wait_are_interrupted(call):
     assert signal.getsignal(signal.SIGALRM) is before
 
 
-def test_a_call_within_its_time_leaves_nothing_behind():
+def test_a_call_within_its_time_leaves_nothing_behind(caplog):
+    own_modules._changed.clear()
     before = signal.getsignal(signal.SIGALRM)
     assert call_within(60.0, lambda: 5) == 5
     with pytest.raises(KeyError):
         call_within(60.0, lambda: {}["a"])
     assert signal.getsignal(signal.SIGALRM) is before
     assert not any(isinstance(thread, threading.Timer) for thread in threading.enumerate())
+    assert caplog.messages == []  # the handler of the signal had not to be put back
     arguments = argparse.ArgumentParser()
     with pytest.raises(RuntimeError, match=r"sys\.exit\(2\)") as error:
         call_within(60.0, lambda: arguments.parse_args(["--buy", "hat"]))
@@ -428,16 +439,7 @@ def test_a_folder_holds_its_definition_and_rows(tmp_path):
         definition.read_environment(tmp_path / "none")
 
 
-@pytest.mark.parametrize(
-    ("changes", "place"),
-    [
-        ({"max_turn_tokens": 64, "max_tokens": 64}, "max_tokens"),
-        ({"options": {"low": float("nan")}}, r"options\.low"),
-        ({"options": {"low": ["a", {"deep": float("inf")}]}}, r"options\.low\.1\.deep"),
-        ({"options": {"sizes": {3: 1}}}, r"options\.sizes"),
-        ({"starts": SIZES | {"dev": 0}}, "dev"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "place"), CASES["presets"])
 def test_a_preset_is_refused_by_the_place_in_it(changes, place):
     with pytest.raises(ValueError, match=place):
         preset(**changes)

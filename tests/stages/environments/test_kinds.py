@@ -7,7 +7,7 @@ import json
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,12 +22,17 @@ from stages.environments.arithmetic import calculate
 from stages.environments.catalogue import make_factory
 from stages.environments.closing import finish_environment
 from stages.environments.environment import Environment
+from stages.environments.limits import EpisodeLimits
 from stages.environments.own import calculator, guess_number, lookup, problem_file
 from stages.environments.problem_digest import digest_problem
 from stages.environments.problem_draws import draw_problem
+from stages.environments.replay import replay_together
+from stages.environments.scripts import play_script
 from stages.environments.tool_functions import Tools, write_call
 from stages.models.model_tokenizer import train_tokenizer
 from stages.models.turn_rendering import TurnRenderer
+from stages.records.conversations import split_exchanges
+from stages.records.episodes import FAILED
 
 CASES: Any = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
 LARGE = {"9" * 99 + "*" + "9" * 99: str((10**99 - 1) ** 2), "1 " * 150: None, "()" * 100: None}
@@ -199,16 +204,15 @@ def test_a_wrong_answer_is_paid_nothing(folder):
 
 
 def test_results_of_products_are_small_and_a_share_is_guessed():
-    tasks = list[str]()
-    for number in range(200):
-        (message,), _ = calculator.Calculator(largest=4).start({"id": f"train-{number}"}, 0)
-        tasks.append(message["content"].partition(" =")[0])
+    rows = [{"id": f"train-{number}"} for number in range(200)]
+    messages = [calculator.Calculator(largest=4).start(row, 0)[0][0]["content"] for row in rows]
+    tasks = [message.partition(" =")[0] for message in messages]
     assert {int(calculate(task)) for task in tasks} == {*range(1, 21)}
     assert {re.sub(r"\d+", "n", task) for task in tasks} == {"n * n - n", "n * n + n"}
     environment = calculator.Calculator(guess_share=0.5)
-    scripts = [environment.demonstrate({"id": "train-0"}, seed) for seed in range(100)]
+    scripts = [environment.demonstrate(rows[0], seed) for seed in range(100)]
     assert [len(script) for script in scripts].count(1) == 50
-    environment.start({"id": "train-0"}, 0)
+    environment.start(rows[0], 0)
     (result,) = environment.step(write_call("calculate", expression="2 ** 99")).messages
     assert result["content"].startswith("error: ")
 
@@ -226,11 +230,10 @@ def test_splits_share_no_problem():
             draw_problem({"id": row}, parts)
 
 
-@pytest.mark.parametrize(
-    ("second", "words"),
-    [({"a": "x", "b": 2}, "'x'"), ({"a": "y"}, "'b'"), ({"a": "y", "b": None}, "'b'"),
-     ([], "object")],
-)  # fmt: skip
+@pytest.mark.parametrize(("second", "words"), [
+    ({"a": "x", "b": 2}, "'x'"), ({"a": "y"}, "'b'"), ({"a": "y", "b": None}, "'b'"),
+    ([], "object"),
+])  # fmt: skip
 def test_a_table_names_the_row_that_does_not_fit(tmp_path, second, words):
     first, path = {"a": "x", "b": 1}, tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, (first, second))) + "\n")
@@ -264,11 +267,10 @@ def test_starts_of_the_same_problem_have_the_same_digest():
     digests = digest(guess_number.GuessNumber, rows)  # its demonstration shows the number
     assert len({*numbers}) == len({*digests}) == len({*zip(numbers, digests, strict=True)}) < 12
     assert digest(guess_number.GuessNumber, rows, seed=8) == digests
-    assert len({*digest(calculator.Calculator, rows)}) == 12
-    assert len({*digest(Hidden, rows)}) == 12
-    assert digest(Hidden, rows) != digest(Hidden, rows, seed=8)
     problems = [{"id": f"{at}", "question": f"{at % 3}", "answer": "1"} for at in range(6)]
-    assert len({*digest(Hidden, problems)}) == 3
+    numbers_of = [(calculator.Calculator, rows), (Hidden, rows), (Hidden, problems)]
+    assert [len({*digest(*each)}) for each in numbers_of] == [12, 12, 3]
+    assert digest(Hidden, rows) != digest(Hidden, rows, seed=8)
 
 
 # --- environments of packages, and of the shape of theirs
@@ -313,31 +315,17 @@ class Talk:
         return SimpleNamespace(reward=float(right), episode_done=right, next_messages=self.history)
 
 
-def steps(factory: Any, replies: Any, row: Any = PROBLEM) -> Iterator[list[Any]]:
-    """Messages and tools of the start, then each reply of the environment until it is done."""
-    environment = factory()
-    assert isinstance(environment, Environment)
-    log: list[Any] = [environment.start(row, 7)]
-    yield log
-    for message in replies:
-        reply = environment.step(message)
-        log.append((list(reply.messages), reply.reward, reply.done))
-        yield log
-        if reply.done:
-            return
-
-
 def play(factory: Any, replies: Any, row: Any = PROBLEM) -> list[Any]:
-    """The log of an episode, which is that of a second one that is stepped in turn."""
-    replies = [*replies]
-    (*_, alone) = steps(factory, replies, row)
-    expected, both = json.dumps(alone), None
-    for both in zip(steps(factory, replies, row), steps(factory, replies, row), strict=True):
-        random.random()
-        assert both[0] == both[1]
-    assert both is not None
-    assert json.dumps(both[0]) == expected
-    return both[0]
+    """The start with its tools, then each answer, of an episode that can be played in turns."""
+    assert isinstance(factory(), Environment)
+    limits = EpisodeLimits(max_turns=9, max_tool_calls=9)
+    episode = play_script(factory(), row, 7, limits, [*replies])
+    assert replay_together(factory, [(episode, row)] * 2) == [None, None]
+    if episode.ending == FAILED:
+        raise ValueError(episode.error)
+    start, *answers = (answer for _, answer in split_exchanges(episode))
+    ends = [False] * (len(answers) - 1) + [episode.ending == "done"]
+    return [(start, episode.tools), *zip(answers, episode.rewards, ends, strict=True)]
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -351,10 +339,9 @@ def test_a_class_of_trl_has_its_methods_as_tools_and_pays_at_the_end():
     (start, tools), added, wrong, unknown, end = play(factory, replies)
     assert start[0]["content"].startswith("What is 2+2? Start at ")
     assert [tool["function"]["name"] for tool in tools] == ["add"]
-    value = int(added[0][0]["content"])
-    assert "stop" in wrong[0][0]["content"]
-    assert "ad" in unknown[0][0]["content"]
-    assert end == ([], float(value % 2 == 0), True)
+    value, *errors = (reply[0][0]["content"] for reply in (added, wrong, unknown))
+    assert ["stop" in errors[0], "ad" in errors[1]] == [True, True]
+    assert end == ([], float(int(value) % 2 == 0), True)
     environment = factory()
     environment.start(PROBLEM, 7)
     reply = environment.step(replies[0])
@@ -373,12 +360,12 @@ def test_a_class_of_trl_starts_with_a_text(observation):
 
 
 def test_a_class_of_tinker_goes_on_with_its_conversation():
-    log = play(make_factory("tinker", {"largest": 1}, Talk), [say("0"), say("0"), say("1")])
-    assert log[0] == ([{"role": "user", "content": "Guess."}], None)
-    assert [len(step[0]) for step in log[1:]] == [1, 1, 0]
-    assert log[1] != log[2]
-    assert log[-1][1:] == (1.0, True)
-    environment = make_factory("tinker", {"largest": 1}, Talk)()
+    factory = make_factory("tinker", {"largest": 1}, Talk)
+    start, first, second, end = play(factory, [say("0"), say("0"), say("1")])
+    assert start == ([{"role": "user", "content": "Guess."}], None)
+    assert (len(first[0]), len(second[0]), first == second) == (1, 1, False)
+    assert end == ([], 1.0, True)
+    environment = factory()
     environment.start(PROBLEM, 7)
     (answer,) = environment.step(say("0")).messages
     answer["content"] = "what is done to a reply does not change what was said"
@@ -399,18 +386,15 @@ def test_a_class_of_tinker_that_rewrites_its_conversation_is_refused(change):
             return result
 
     with pytest.raises(ValueError, match="next_messages"):
-        list(steps(make_factory("tinker", {"largest": 9}, Rewriting), [say("x"), say("x")]))
+        play(make_factory("tinker", {"largest": 9}, Rewriting), [say("x"), say("x")])
 
 
 def test_wrong_options_and_a_missing_package_are_named(monkeypatch):
-    with pytest.raises(ValueError, match="tinker"):
-        make_factory("tinker", {})
-    with pytest.raises(ValueError, match="'chess'"):
-        make_factory("chess", {})
     monkeypatch.setitem(sys.modules, "textarena", None)
     monkeypatch.delitem(sys.modules, "stages.environments.textarena", raising=False)
-    with pytest.raises(ValueError, match="textarena"):
-        make_factory("textarena", {"name": "Bandit-v0"})
+    for kind, options in (("tinker", {}), ("chess", {}), ("textarena", {"name": "Bandit-v0"})):
+        with pytest.raises(ValueError, match=kind):
+            make_factory(kind, options)
 
 
 def make_story(row: Any, **options: Any) -> Any:
@@ -464,13 +448,13 @@ def test_an_environment_of_aviary_has_its_tools():
 @needs_environments
 def test_games_pay_for_the_number_and_code_of_a_model_is_never_run():
     factory = make_factory("textarena", {"name": "GuessTheNumber-v0"})
-    rewards = [[*steps(factory, [say(f"[{n}]")])][-1][-1][1:] for n in range(1, 21)]
+    rewards = [play(factory, [say(f"[{n}]")])[-1][1:] for n in range(1, 21)]
     assert rewards.count((1.0, True)) == 1
     for kind, name, word in (("textarena", "TicTacToe-v0", "one player"),
                              ("textarena", "Chess960", "Chess960"),
                              ("skyrl_gym", "lcb", "code")):  # fmt: skip
         with pytest.raises(ValueError, match=word):
-            list(steps(make_factory(kind, {"name": name}), []))
+            play(make_factory(kind, {"name": name}), [])
 
 
 @needs_environments

@@ -1,17 +1,19 @@
 """Rows of stages: lines of JSON, pools with their scores, labelled steps, metrics."""
 
 import json
-import math
 from dataclasses import replace
+from pathlib import Path
 
 import judged_rows
 import pytest
 from judged_rows import prompt
+from ruamel.yaml import YAML
 
 from stages.records import lines, metrics, pools
 from stages.records.pools import Completion, Score
 from stages.records.steps import StepLabels, read_training_steps
 
+TABLES = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 ROWS = [Score(id="a", index=0, scores={"b": 0.1 + 0.2, "a": 1.0}, disagreement={},
     steps={"b": [0.5]}), Score(id="é\u2028\n漢", index=1, scores={}, disagreement={"a": -1e-300},
     steps={})]  # fmt: skip
@@ -30,8 +32,7 @@ def test_rows_are_lines_of_json_in_utf8_and_come_back_as_they_were(tmp_path):
     assert "漢".encode() in raw[1]
 
 
-@pytest.mark.parametrize("line",
-    ['{"id": "a"}', '{"id": "a", "index": 0, "score": 1, "x": 2}', "{", "[1]", "3"])  # fmt: skip
+@pytest.mark.parametrize("line", TABLES["lines"])
 def test_a_row_of_another_kind_is_refused_with_its_line(tmp_path, line):
     path = tmp_path / "rows.jsonl"
     lines.write_lines(path, ROWS[:1])
@@ -61,26 +62,12 @@ def test_completions_and_scores_come_in_the_order_of_prompts_and_indices():
     assert pools.align_scores(pairs, rows) == [rows[2:], rows[1::-1]]
 
 
-POOL = [("a", 0), ("b", 0)]
-REFUSED = {
-    # completions, scores, what the refusal must name
-    "unknown_problem": ([*POOL, ("c", 0)], [], "'c'"),
-    "no_completion": ([("b", 0)], [], r"\[\] .*'a'"),
-    "too_few": ([("a", 0), ("b", 0), ("b", 1)], [], r"\[0\] .*'a'.* 2"),
-    "gap": ([("b", 0), ("a", 1)], [], r"\[1\] .*'a'"),
-    "twice": ([*POOL, ("a", 0)], [], r"\[0, 0\] .*'a'"),
-    "no_score": (POOL, [score("a", 0, 1.0)], "no score .*'b', index 0"),
-    "a_score_too_many": (POOL, [score(*row, 1.0) for row in [*POOL, ("c", 0)]], "'c'"),
-    "nan": (POOL, [score("a", 0, math.nan), score("b", 0, 1.0)], "nan .*'outcome' .*'a'"),
-    "infinite_step": (POOL, [score("a", 0, 1.0, math.inf), score("b", 0, 1.0)], "inf .*'process'"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_pools_and_scores_that_do_not_fit_are_refused(name):
-    rows, scores, words = REFUSED[name]
-    with pytest.raises(ValueError, match=words):
-        pools.align_scores(join(*rows), scores)
+@pytest.mark.parametrize("case", TABLES["refused"], ids=lambda case: case["it"])
+def test_pools_and_scores_that_do_not_fit_are_refused(case):
+    with pytest.raises(ValueError, match=case["says"]):
+        pools.align_scores(
+            join(*case["completions"]), [score(*row) for row in case.get("scores", [])]
+        )
 
 
 def test_equal_completions_are_a_group_by_their_tokens():
@@ -96,28 +83,19 @@ STEPS = StepLabels(
     id="a", index=0, prompt="a?", prompt_ids=[5], steps=["x"], step_ids=[[7]], labels=[1.0],
     num_completions=[4], true_labels=None, correct=None, source="math_shepherd",
 )  # fmt: skip
-OTHER, TEST = (replace(STEPS, id="b", prompt="b?"),
-    replace(STEPS, prompt="c?", source="processbench"))  # fmt: skip
-SPLITS = {
-    # training and held-out rows, and what a refusal must name; None: they are read
-    "other_problems": ([STEPS, replace(STEPS, index=1)], [OTHER], None),
-    "a_test_set_held_out": ([STEPS], [TEST], None),
-    "shared": ([STEPS], [STEPS], "1 in both"),
-    "one_prompt_of_two_ids": ([OTHER, STEPS], [replace(STEPS, id="c")], r"1 in both.*'a\?'"),
-    "a_test_set_to_learn": ([STEPS, TEST], [OTHER], "1 of 2 of processbench.*'a'"),
-}
 
 
-@pytest.mark.parametrize("name", SPLITS)
-def test_training_steps_are_of_other_problems_and_of_no_test_set(name, tmp_path):
-    rows, held, words = SPLITS[name]
-    paths = tmp_path / "train.jsonl", tmp_path / "heldout.jsonl"
-    for path, content in zip(paths, (rows, held), strict=True):
-        lines.write_lines(path, content)
-    if words is None:
-        assert read_training_steps(*paths) == (rows, held)
+@pytest.mark.parametrize("case", TABLES["splits"], ids=lambda case: case["it"])
+def test_training_steps_are_of_other_problems_and_of_no_test_set(case, tmp_path):
+    paths, rows = [], []
+    for side in ("train", "heldout"):
+        paths.append(tmp_path / f"{side}.jsonl")
+        rows.append([replace(STEPS, **changes) for changes in case[side]])
+        lines.write_lines(paths[-1], rows[-1])
+    if case["says"] is None:
+        assert [*read_training_steps(*paths)] == rows
     else:
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=case["says"]):
             read_training_steps(*paths)
 
 

@@ -168,7 +168,8 @@ def list_functions() -> dict[str, Any]:
 
 
 FUNCTIONS = list_functions()
-OF_PAIRS = {"differ": value_bounds.differ, "units_differ": units.units_differ}
+OF_PAIRS: dict[str, Any] = {"differ": value_bounds.differ, "units_differ": units.units_differ,
+                            "are_equal": symbolic_equality.are_equal}  # fmt: skip
 STRUCTURED = {
     "answer_statements", "find_free_variable", "read_inequality", "read_unit", "split_elements",
     "split_unit",
@@ -196,7 +197,7 @@ def test_a_function_of_one_text_returns_what_its_table_says(name):
 
 
 @pytest.mark.parametrize("name", OF_PAIRS)
-def test_values_and_units_differ_whichever_is_the_gold_answer(name):
+def test_a_function_of_two_texts_returns_the_same_whichever_is_the_gold_answer(name):
     for expected, pairs in READINGS[name].items():
         results = {(*pair,): [OF_PAIRS[name](*pair), OF_PAIRS[name](*pair[::-1])] for pair in pairs}
         assert results == {(*pair,): [expected] * 2 for pair in pairs}
@@ -255,11 +256,7 @@ def test_only_the_listed_forms_are_read():
         assert list(answer_statements(completion)) == ["7"]
 
 
-@pytest.mark.parametrize(
-    ("form", "named"),
-    [("box", "'boxed'"), ("####", "hash"), ("Result", "colon"), (":", "colon"), ("a\nb:", "colon"),
-     (f"{'a' * 40}:", "aaa")],
-)  # fmt: skip
+@pytest.mark.parametrize(("form", "named"), ANSWERS["forms_refused"].items())
 def test_a_word_that_is_no_form_is_refused(form, named):
     with pytest.raises(ValueError, match=named):
         answer_forms.check_form(form)

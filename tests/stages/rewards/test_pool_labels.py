@@ -335,14 +335,7 @@ def test_products_that_differ_by_rounding_are_ties():
     assert first == second
 
 
-@pytest.mark.parametrize(
-    ("prompt", "texts", "expected"),
-    [
-        ("Q", ["3 + 4 = 7\n#### 7", "#### 7", "3 + 4\n#### 8"], [1, 0, 1]),
-        # a thought that the template began: the second has not ended it
-        ("Q<think>\n", ["a\n</think>\n3 + 4 = 7\n#### 7", "3 + 4 = 7\n#### 7"], [1, 0]),
-    ],
-)
+@pytest.mark.parametrize(("prompt", "texts", "expected"), TABLES["formats"])
 def test_the_format_alone_chooses_among_those_that_have_it(prompt, texts, expected):
     pool = [completion(text, i) for i, text in enumerate(texts)]
     view = score_pool(replace(PROMPT, prompt=prompt), pool, score(pool), {})["format"]
@@ -372,9 +365,7 @@ def test_the_aggregation_that_ranks_right_solutions_first_is_chosen(case, tmp_pa
     assert pool_scores.read_aggregation(tmp_path) == result
 
 
-@pytest.mark.parametrize(
-    "text", ["[]", '{"best_of": "min"}', '{"best_of": "min", "weighted": "x"}']
-)
+@pytest.mark.parametrize("text", TABLES["aggregations_refused"])
 def test_an_aggregation_of_another_form_is_refused(tmp_path, text):
     (tmp_path / pool_scores.AGGREGATION).write_text(text)
     with pytest.raises(ValueError, match=r"aggregation\.json"):
