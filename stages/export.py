@@ -203,7 +203,7 @@ def make_episode_template(tokenizer: PreTrainedTokenizerBase) -> str:
     form = CallForm()
     call = (
         f"{_quote(form.before)} + {{'{form.name_key}': call.function.name, "
-        f"'{form.arguments_key}': call.function.arguments}} | tojson + {_quote(form.behind)}"
+        f"'{form.arguments_key}': call.function.arguments}} | tojson + {_quote(form.after)}"
     )
     return (
         f"{{{{- {_quote(start)} + messages[0].content }}}}"

@@ -17,7 +17,7 @@ made wrong, the same ones for each member.
 `outcome`: a model in the same format, whose label is the logit of P(the final answer is right), of
 the completions of a pool, which the answer checker labels. Cobbe et al., "Training Verifiers to
 Solve Math Word Problems" (2021), section 4, https://arxiv.org/abs/2110.14168. Departures: one
-prediction a completion, not one a token; no language-modelling loss beside it; right and wrong
+prediction per completion, not one per token; no language-modelling loss beside it; right and wrong
 weigh the same within each problem, so what is learned is P(right) had both been equally likely
 beforehand (`rewards/verifier_labels`).
 

@@ -28,26 +28,19 @@ def checkpoint() -> Path:
     path = Path(tempfile.mkdtemp(prefix="tiny-judge-"))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     torch.set_num_threads(1)
-    torch.manual_seed(0)
     tokenizer = model_tokenizer.train_tokenizer(MESSAGES, 700)
-    pad_id, eos_id = model_tokenizer.pad_id(tokenizer), model_tokenizer.eos_id(tokenizer)
+    pad_id, eos_id = tokenizer.pad_token_id, tokenizer.eos_token_id
+    torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=256,
-        pad_token_id=pad_id,
-        eos_token_id=eos_id,
-        bos_token_id=None,
-    )
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+        num_attention_heads=2, max_position_embeddings=256, pad_token_id=pad_id,
+        eos_token_id=eos_id, bos_token_id=None,
+    )  # fmt: skip
     model = LlamaForCausalLM(config)
     pairs = [(a, b) for a in range(len(ANSWERS)) for b in range(len(ANSWERS)) if a != b]
-    verdicts = [tokenizer("1" if a < b else "2")["input_ids"] for a, b in pairs]
     rows = [
-        tokenizer(message)["input_ids"] + verdict + [eos_id]
-        for message, verdict in zip(MESSAGES, verdicts, strict=True)
+        [*tokenizer(message)["input_ids"], *tokenizer("1" if a < b else "2")["input_ids"], eos_id]
+        for message, (a, b) in zip(MESSAGES, pairs, strict=True)
     ]
     width = max(map(len, rows))
     ids = torch.tensor([row + [pad_id] * (width - len(row)) for row in rows])

@@ -68,7 +68,7 @@ class GrowingLayer(DynamicLayer):
         """Positions filled so far."""
         return self.length
 
-    def hold(self, storage: Storage, length: int) -> None:
+    def attach(self, storage: Storage, length: int) -> None:
         """Write into these keys and values from now on, of which `length` positions are filled."""
         self.storage, self.capacity = storage, storage[0].shape[2]
         self.dtype, self.device = storage[0].dtype, storage[0].device
@@ -111,7 +111,7 @@ class GrowingCache(Cache):
         copied = GrowingCache(len(self.layers), 0)
         for new, old in zip(copied.layers, self.layers, strict=True):
             keys, values = (states[:, :, : old.length][rows] for states in old.storage)
-            new.hold((keys, values), old.length)
+            new.attach((keys, values), old.length)
         return copied
 
     def view_rows(self, rows: slice, start: int, length: int) -> "GrowingCache":
@@ -122,7 +122,7 @@ class GrowingCache(Cache):
         view = GrowingCache(len(self.layers), 0)
         for new, old in zip(view.layers, self.layers, strict=True):
             keys, values = (states[rows, :, start:] for states in old.storage)
-            new.hold((keys, values), length)
+            new.attach((keys, values), length)
         return view
 
     def fill(self, length: int) -> None:
@@ -146,9 +146,9 @@ def check_cache(model: PreTrainedModel) -> None:
         problem = repr(error)
     if problem:
         raise ValueError(
-            f"{type(model).__name__}: expected a model that goes on from a cache of keys and "
-            f"values as it reads whole rows, found {problem}. Sample with vLLM (engine: vllm in "
-            f"params.yaml), or use a model of another architecture, such as Llama or Qwen."
+            f"{type(model).__name__}: expected a model that can continue from a cache of keys "
+            f"and values as it reads whole rows, found {problem}. Sample with vLLM (engine: vllm "
+            f"in params.yaml), or use a model of another architecture, such as Llama or Qwen."
         )
 
 

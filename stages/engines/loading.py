@@ -175,7 +175,7 @@ class ReasoningConfig(Params):
     """Reasoning that a judge writes before it chooses."""
 
     max_new_tokens: int = Field(gt=0)
-    """Longest reasoning; a thought that is open behind it is ended, and then the judge chooses."""
+    """Longest reasoning; a thought that it leaves open is ended, and then the judge chooses."""
 
 
 class SamplingConfig(Params):

@@ -69,7 +69,27 @@ class EndpointJudge:
         except openai.APIError as error:
             if isinstance(error, openai.BadRequestError) and TOO_LONG.search(str(error)):
                 return None
-            raise ValueError(self._describe_error(error)) from error
+            match error:
+                case openai.APIConnectionError():
+                    problem = (
+                        f"expected {self._place} to answer, found that it cannot be reached: "
+                        f"{error}. Start it (vllm serve <model>), correct the URL, or judge with a "
+                        f"policy (a preset whose judge is {{kind: policy}})."
+                    )
+                case openai.AuthenticationError() | openai.PermissionDeniedError():
+                    problem = f"{self._place} refuses the key: set the environment variable {KEY}."
+                case openai.NotFoundError():
+                    problem = (
+                        f"{self._place} knows no model '{self.judge.model}' or no "
+                        f"{self.judge.api} API: correct `judge` of the preset, or the URL, which "
+                        f"ends in /v1."
+                    )
+                case _:
+                    problem = (
+                        f"{self._place} refuses the request: {error}. Its settings are in the "
+                        f"preset (api, top_logprobs, reasoning)."
+                    )
+            raise ValueError(problem) from error
 
     def _choose(self, message: str) -> Judgement:
         turns, thought = [{"role": "user", "content": message}], None
@@ -121,27 +141,6 @@ class EndpointJudge:
     def _place(self) -> str:
         url = endpoint_reply.redact_url(str(self.client.base_url))
         return f"the judge at {url} (environment variable {URL})"
-
-    def _describe_error(self, error: openai.APIError) -> str:
-        place = self._place
-        match error:
-            case openai.APIConnectionError():
-                return (
-                    f"expected {place} to answer, found that it cannot be reached: {error}. Start "
-                    f"it (vllm serve <model>), correct the URL, or judge with a policy "
-                    f"(a preset whose judge is {{kind: policy}})."
-                )
-            case openai.AuthenticationError() | openai.PermissionDeniedError():
-                return f"{place} refuses the key: set the environment variable {KEY}."
-            case openai.NotFoundError():
-                return (
-                    f"{place} knows no model '{self.judge.model}' or no {self.judge.api} API: "
-                    f"correct `judge` of the preset, or the URL, which ends in /v1."
-                )
-        return (
-            f"{place} refuses the request: {error}. Its settings are in the preset "
-            f"(api, top_logprobs, reasoning)."
-        )
 
 
 def connect_endpoint(

@@ -6,9 +6,9 @@ position bias that counts columns counts tokens of the text.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, takewhile
+from itertools import groupby, product, takewhile
 from operator import eq
 from typing import Generic, TypeVar
 
@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stages.engines.growing_cache import GrowingCache, GrowingLayer
+from stages.engines.growing_cache import GrowingCache
 
 Value = TypeVar("Value")
 TokenIds = tuple[int, ...]
@@ -58,19 +58,6 @@ class CachedRow:
         return max(1, len(prompt) - self.length)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Neighbouring rows of a restored cache whose tokens are in one cache."""
-
-    target: slice
-    cache: GrowingCache | None
-    """None: they have no tokens."""
-    rows: Int[Tensor, " row"]
-    """Their rows in the cache."""
-    positions: Int[Tensor, "row seq"]
-    """Position in the cache of each of theirs."""
-
-
 def restore_rows(
     rows: Sequence[CachedRow | None],
     lengths: Sequence[int],
@@ -81,57 +68,51 @@ def restore_rows(
 ) -> GrowingCache:
     """Cache of `capacity` positions, with the first `lengths` tokens of each row up to its end.
 
-    `ends`: the position behind a row's last token. Elsewhere are tokens of the same row or zeros,
+    `ends`: the position after a row's last token. Elsewhere are tokens of the same row or zeros,
     since what attention masks out has to be a number. At least one row is not None. `release`:
     free the rows' caches layer by layer, so that two caches are never whole at a time.
+
+    Neighbouring rows whose tokens are in one cache are filled together, in one pass over memory:
+    of a batch that goes on as it was, all rows.
     """
     caches = list({id(row.cache): row.cache for row in rows if row}.values())
-    runs = list(_find_runs(rows, lengths, ends, capacity))
+    # Neighbouring rows whose tokens are in one cache: their places in the restored one, that cache
+    # (None: they have no tokens), their rows in it, and the positions of each of their tokens.
+    runs: list[tuple[slice, GrowingCache | None, Tensor, Tensor]] = []
+    start = 0
+    for cache, group in groupby(rows, key=lambda row: row and row.cache):
+        members = list(group)
+        span = slice(start, start + len(members))
+        start = span.stop
+        places = [(row.row, row.start) if row else (0, 0) for row in members]
+        numbers, starts = torch.tensor(places).T
+        counts, stops = torch.tensor(lengths[span]), torch.tensor(ends[span])
+        offsets = torch.arange(capacity) - (stops - counts)[:, None]
+        offsets = offsets.clamp(min=0).minimum((counts - 1).clamp(min=0)[:, None])
+        runs.append((span, cache, numbers, starts[:, None] + offsets))
     restored = GrowingCache(len(caches[0].layers), capacity)
     for number, layer in enumerate(restored.layers):
         keys, values = (
             states.new_empty(len(rows), states.shape[1], capacity, states.shape[3])
             for states in caches[0].layers[number].storage
         )
-        layer.hold((keys, values), 0)
-        for run in runs:
-            _fill_run(layer, number, run)
+        layer.attach((keys, values), 0)
+        for (span, cache, numbers, positions), place in product(runs, range(2)):
+            target = layer.storage[place][span]
+            if cache is None:
+                target.zero_()
+                continue
+            source = cache.layers[number].storage[place]
+            num_heads, num_positions, dim = source.shape[1:]
+            heads = numbers[:, None] * num_heads + torch.arange(num_heads)
+            index = (heads[:, :, None] * num_positions + positions[:, None]).flatten()
+            torch.index_select(
+                source.flatten(0, 2), 0, index.to(source.device), out=target.view(-1, dim)
+            )
         if release:
             for cache in caches:
                 cache.layers[number].release()
     return restored
-
-
-def _find_runs(
-    rows: Sequence[CachedRow | None], lengths: Sequence[int], ends: Sequence[int], capacity: int
-) -> Iterator[_Run]:
-    start = 0
-    for cache, group in groupby(rows, key=lambda row: row and row.cache):
-        members = list(group)
-        run = slice(start, start + len(members))
-        start = run.stop
-        places = [(row.row, row.start) if row else (0, 0) for row in members]
-        numbers, starts = torch.tensor(places).T
-        counts, stops = torch.tensor(lengths[run]), torch.tensor(ends[run])
-        offsets = torch.arange(capacity) - (stops - counts)[:, None]
-        offsets = offsets.clamp(min=0).minimum((counts - 1).clamp(min=0)[:, None])
-        yield _Run(run, cache, numbers, starts[:, None] + offsets)
-
-
-def _fill_run(layer: GrowingLayer, number: int, run: _Run) -> None:
-    """Fill a run's rows in the layer of this number, in one pass over memory."""
-    for position, states in enumerate(layer.storage):
-        target = states[run.target]
-        if run.cache is None:
-            target.zero_()
-            continue
-        source = run.cache.layers[number].storage[position]
-        num_heads, num_positions, dim = source.shape[1:]
-        heads = run.rows[:, None] * num_heads + torch.arange(num_heads)
-        index = (heads[:, :, None] * num_positions + run.positions[:, None]).flatten()
-        torch.index_select(
-            source.flatten(0, 2), 0, index.to(source.device), out=target.view(-1, dim)
-        )
 
 
 def prefill_group(prompt: Sequence[int], row: CachedRow | None) -> int:

@@ -9,10 +9,9 @@ In a session, the keys and values of at most `max_batch` rows of the last call s
 that continue them. A row that the next call does not continue is dropped.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import torch
@@ -44,8 +43,6 @@ COMPACT_SHARE = 0.25
 
 Request = tuple[Sequence[int], int, int]
 """Prompt, with its seed and its limit of new tokens."""
-Prefill = tuple[GrowingCache, Float[Tensor, "prompt vocab"], Int[Tensor, "prompt seq"]]
-"""Cache of prompts, logits after them, and their attention mask."""
 CachedRows = dict[TokenIds, CachedRow]
 
 
@@ -102,8 +99,9 @@ class TransformersSampler:
                 )
                 requests = [(prompts[i], seeds[i], limits[i]) for i in numbers]
                 rows = [cached.pop(i, None) for i in numbers]
-                prefill = partial(self._prefill, rows=rows, is_last=not cached)
-                batch = self._decode(requests, prefill, num_samples, temperature, break_after)
+                batch = self._decode(
+                    requests, rows, not cached, num_samples, temperature, break_after
+                )
                 for i, samples in zip(numbers, batch, strict=True):
                     results[i] = samples
         return results
@@ -156,7 +154,7 @@ class TransformersSampler:
     ) -> None:
         """Store rows by their tokens; `caches` with the numbers of the samples in their rows.
 
-        `width`: the position behind each prompt. A sample's last token was not read.
+        `width`: the position after each prompt. A sample's last token was not read.
         """
         assert self._rows is not None
         num_samples = len(samples) // len(prompts)
@@ -166,56 +164,43 @@ class TransformersSampler:
                 ids = (*prompt, *samples[number].token_ids[:-1])
                 self._rows[ids] = CachedRow(cache, row, width - len(prompt), len(ids))
 
-    def _prefill(
-        self,
-        prompts: Sequence[Sequence[int]],
-        num_new: int,
-        *,
-        rows: Sequence[CachedRow | None],
-        is_last: bool,
-    ) -> Prefill:
-        """Prefill of prompts, with room for new tokens.
-
-        `rows`: those that the prompts continue. `is_last`: no later batch continues a row.
-        """
-        inputs = pad_left(prompts, self.pad_id, self.model.device)
-        capacity = inputs["input_ids"].shape[1] + num_new
-        if any(rows):
-            cache, logits = prefill_new_tokens(
-                self.model, inputs, prompts, rows, capacity, release=is_last
-            )
-        else:
-            config = self.model.config.get_text_config(decoder=True)
-            cache = GrowingCache(config.num_hidden_layers, capacity)
-            output = self.model(**inputs, past_key_values=cache, logits_to_keep=1)
-            logits = output.logits[:, -1]
-        return cache, logits, inputs["attention_mask"]
-
     def _decode(
         self,
         requests: Sequence[Request],
-        prefill: Callable[[Sequence[Sequence[int]], int], Prefill],
+        rows: Sequence[CachedRow | None],
+        is_last: bool,  # noqa: FBT001
         num_samples: int,
         temperature: float,
         break_after: frozenset[int],
     ) -> list[list[Sample]]:
-        """Samples of prompts, decoded side by side; `prefill`: `_prefill` of their rows.
+        """Samples of prompts, decoded side by side.
+
+        `rows`: those that the prompts continue, of which only the tokens after them are prefilled.
+        `is_last`: no later batch continues a row, so that the caches of these may be freed.
 
         `tokens` and `logprobs` hold all rows, prompt-major. `active` has the numbers of those that
         are still in the batch; cache, attention, position and `stopped` are of these alone. Rows
-        that have stopped are decoded on, in vain, until there are enough of them (`COMPACT_SHARE`)
-        to copy the cache without them; `_cut_samples` removes what they wrote since.
+        that have stopped keep being decoded until there are enough of them (`COMPACT_SHARE`) to
+        copy the cache without them; `_cut_samples` removes what they wrote since.
         """
         prompts, seeds, limits = map(list, zip(*requests, strict=True))
         device, longest, num_rows = self.model.device, max(limits), len(prompts) * num_samples
-        cache, logits, attention = prefill(prompts, longest)
-        width = attention.shape[1]
-        rows = torch.arange(len(prompts), device=device).repeat_interleave(num_samples)
+        inputs = pad_left(prompts, self.pad_id, device)
+        width = inputs["input_ids"].shape[1]
+        if any(rows):
+            cache, logits = prefill_new_tokens(
+                self.model, inputs, prompts, rows, width + longest, release=is_last
+            )
+        else:
+            config = self.model.config.get_text_config(decoder=True)
+            cache = GrowingCache(config.num_hidden_layers, width + longest)
+            logits = self.model(**inputs, past_key_values=cache, logits_to_keep=1).logits[:, -1]
+        copies = torch.arange(len(prompts), device=device).repeat_interleave(num_samples)
         if num_samples > 1:
-            cache.select(rows)
-        logits = logits[rows]
-        room = attention.new_ones(num_rows, longest)
-        attention = torch.cat([attention[rows], room], dim=1)
+            cache.select(copies)
+        logits = logits[copies]
+        attention = inputs["attention_mask"][copies]
+        attention = torch.cat([attention, attention.new_ones(num_rows, longest)], dim=1)
         position = attention[:, :width].sum(1)
         uniforms = _uniforms(seeds, num_samples, longest).to(device) if temperature > 0 else None
         ends = torch.tensor(sorted(self.eos_ids | break_after), dtype=torch.long, device=device)
@@ -224,7 +209,7 @@ class TransformersSampler:
         row_limits = torch.tensor(limits, device=device).repeat_interleave(num_samples)
         active = torch.arange(num_rows, device=device)
         stopped = torch.zeros(num_rows, dtype=torch.bool, device=device)
-        stays = self._has_room(num_rows)
+        is_cached = self._has_room(num_rows)
         caches: list[tuple[GrowingCache, Tensor]] = []  # with the numbers of their rows
         for t in range(longest):
             uniform = None if uniforms is None else uniforms[active, t]
@@ -237,7 +222,7 @@ class TransformersSampler:
                 if stopped.all():
                     break
                 if stopped.float().mean() > COMPACT_SHARE:
-                    if stays:
+                    if is_cached:
                         ended = stopped.nonzero().squeeze(1)
                         caches.append((cache.copy_rows(ended), active[ended]))
                     keep = (~stopped).nonzero().squeeze(1)
@@ -254,7 +239,7 @@ class TransformersSampler:
             position = position + 1
         meter.COUNTS["completions"] += len(active)
         samples = _cut_samples(tokens, logprobs, row_limits, ends, self.eos_ids)
-        if stays:
+        if is_cached:
             self._store_rows([*caches, (cache, active)], prompts, samples, width)
         return [samples[i : i + num_samples] for i in range(0, num_rows, num_samples)]
 

@@ -1,6 +1,6 @@
 """Sampler on vLLM, offline, inside the stage's own process.
 
-One request a prompt with `num_samples` samples and its own seed; the samples share the prompt's
+One request per prompt with `num_samples` samples and its own seed; the samples share the prompt's
 key/value cache, and prompts share theirs where they begin with the same tokens. vLLM is imported
 here and in `vllm_transfer` alone, and only when it is chosen.
 """

@@ -63,28 +63,21 @@ class Group:
 
     def whole_completions(self) -> list[tuple[list[int], list[int]]]:
         """All tokens of each completion in order, and the place of each that counts among them."""
+        result = list[tuple[list[int], list[int]]]()
         inserted = self.insertions or [()] * len(self.completions)
-        return [
-            insert_tokens(ids, places)
-            for ids, places in zip(self.completions, inserted, strict=True)
-        ]
+        for token_ids, insertions in zip(self.completions, inserted, strict=True):
+            whole, places, start = list[int](), list[int](), 0
+            for end, inserted_ids in (*insertions, (len(token_ids), ())):
+                places += range(len(whole), len(whole) + end - start)
+                whole += [*token_ids[start:end], *inserted_ids]
+                start = end
+            result.append((whole, places))
+        return result
 
 
 def freeze_insertions(insertions: Sequence[Sequence[Any]] | None) -> Insertions:
     """Insertions of a row of a file, in which all are lists, or there are none."""
     return tuple((place, tuple(ids)) for place, ids in insertions or ())
-
-
-def insert_tokens(token_ids: Sequence[int], insertions: Insertions) -> tuple[list[int], list[int]]:
-    """Tokens of a completion with those inserted, and the places of `token_ids` among them."""
-    whole: list[int] = []
-    places: list[int] = []
-    start = 0
-    for end, inserted_ids in (*insertions, (len(token_ids), ())):
-        places += range(len(whole), len(whole) + end - start)
-        whole += [*token_ids[start:end], *inserted_ids]
-        start = end
-    return whole, places
 
 
 Row = Sequence[Group]
@@ -238,55 +231,22 @@ def _make_rows(groups: Sequence[Group], compute: ComputeConfig) -> Iterator[list
 def make_batch(
     rows: Sequence[Row], pad_id: int, device: torch.device, world_size: int = 1
 ) -> Batch:
-    """Tensors of a batch with these rows, dealt to `world_size` ranks."""
+    """Tensors of a batch with these rows, dealt to `world_size` ranks.
+
+    In a row groups stand side by side, and of a group the prompt and then its completions.
+    """
     rows_by_rank = [rows[rank::world_size] for rank in range(world_size)]
     groups_by_rank = [[group for row in part for group in row] for part in rows_by_rank]
     rank = sharding.get_rank() if world_size > 1 else 0
     groups, rows = [group for part in groups_by_rank for group in part], rows_by_rank[rank]
     assert all(group.prompt_ids and all(group.completions) for group in groups), "an empty row"
     plain = all(len(row) == 1 and len(row[0].completions) == 1 for row in rows)
-    layout = _lay_out_rows(rows, pad_id)
-    completions = [torch.tensor(list(ids)) for group in groups for ids in group.completions]
-    masks = [torch.ones(len(ids), dtype=torch.bool) for ids in completions]
-    first = sum(len(group.completions) for part in groups_by_rank[:rank] for group in part)
-    mask = None if plain else make_shared_mask(layout.segments, layout.prompts, device)
-    return Batch(
-        indices=[index for group in groups for index in group.indices],
-        lengths=[len(ids) for ids in completions],
-        local=slice(first, first + len(layout.last_index)),
-        input_ids=layout.input_ids.to(device),
-        position_ids=None if plain else layout.position_ids.to(device),
-        attention_mask=mask,
-        predict_index=torch.tensor(layout.predict_index, dtype=torch.long, device=device),
-        last_index=torch.tensor(layout.last_index, dtype=torch.long, device=device),
-        token_ids=pad_sequence(completions, batch_first=True, padding_value=pad_id).to(device),
-        mask=pad_sequence(masks, batch_first=True).to(device),
-        num_tokens=sum(group.length() for group in groups),
-        num_padded=sum(len(part) * max(map(_row_length, part), default=0) for part in rows_by_rank),
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Layout:
-    """Rows of one rank's input as tensors on the CPU; the fields of `Batch` of the same names."""
-
-    input_ids: Int[Tensor, "row seq"]
-    position_ids: Int[Tensor, "row seq"]
-    segments: Int[Tensor, "row seq"]
-    """Number of the segment, a prompt or a completion, that each token is of; -1: padding."""
-    prompts: Int[Tensor, "row seq"]
-    """Number of the segment that is the prompt of each token's group; -1: padding."""
-    predict_index: list[int]
-    last_index: list[int]
-
-
-def _lay_out_rows(rows: Sequence[Row], pad_id: int) -> _Layout:
-    """Groups side by side in each row, and in each group the prompt and then its completions."""
     # A rank without a row reads a token of padding: all have to take part in a forward pass.
     width = max((_row_length(row) for row in rows), default=1)
     input_ids = torch.full((max(1, len(rows)), width), pad_id)
     position_ids = torch.zeros_like(input_ids)
-    # Padding is a segment of its own: it may see itself, so no row of the softmax is empty.
+    # Numbers of each token's segment, a prompt or a completion, and of its prompt's. Padding is a
+    # segment of its own: it may see itself, so no row of the softmax is empty.
     segments, prompts = torch.full_like(input_ids, -1), torch.full_like(input_ids, -1)
     predict_index: list[int] = []
     last_index: list[int] = []
@@ -306,10 +266,23 @@ def _lay_out_rows(rows: Sequence[Row], pad_id: int) -> _Layout:
                 position_ids[r, start:end] = torch.arange(position, position + len(ids))
                 segments[r, start:end] = segment
                 start, segment = end, segment + 1
-    return _Layout(
-        input_ids=input_ids, position_ids=position_ids, segments=segments, prompts=prompts,
-        predict_index=predict_index, last_index=last_index,
-    )  # fmt: skip
+    completions = [torch.tensor(list(ids)) for group in groups for ids in group.completions]
+    masks = [torch.ones(len(ids), dtype=torch.bool) for ids in completions]
+    first = sum(len(group.completions) for part in groups_by_rank[:rank] for group in part)
+    return Batch(
+        indices=[index for group in groups for index in group.indices],
+        lengths=[len(ids) for ids in completions],
+        local=slice(first, first + len(last_index)),
+        input_ids=input_ids.to(device),
+        position_ids=None if plain else position_ids.to(device),
+        attention_mask=None if plain else make_shared_mask(segments, prompts, device),
+        predict_index=torch.tensor(predict_index, dtype=torch.long, device=device),
+        last_index=torch.tensor(last_index, dtype=torch.long, device=device),
+        token_ids=pad_sequence(completions, batch_first=True, padding_value=pad_id).to(device),
+        mask=pad_sequence(masks, batch_first=True).to(device),
+        num_tokens=sum(group.length() for group in groups),
+        num_padded=sum(len(part) * max(map(_row_length, part), default=0) for part in rows_by_rank),
+    )
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 r"""The form in which a model writes calls of tools: written, and read from what a model wrote.
 
 It is that of the model's chat template, found by rendering two calls: what stands before, between
-and behind the JSON objects, and the keys of name and arguments in them.
+and after the JSON objects, and the keys of name and arguments in them.
 
     <tool_call>\n{"name": .., "arguments": {..}}\n</tool_call>               Hermes, Qwen
     {"name": .., "parameters": {..}}                                      Llama 3: one call alone
@@ -38,14 +38,14 @@ class CallForm:
     before: str = "<tool>"
     between: str | None = "</tool><tool>"
     """None: a turn has one call at most."""
-    behind: str = "</tool>"
+    after: str = "</tool>"
     name_key: str = "name"
     arguments_key: str = "arguments"
 
     @property
     def spelling(self) -> str:
         """All text around the objects."""
-        return " ".join((self.before, self.between or "", self.behind))
+        return " ".join((self.before, self.between or "", self.after))
 
     def write(self, calls: Sequence[ToolCall]) -> str:
         """Text of calls; empty without any."""
@@ -57,7 +57,7 @@ class CallForm:
             for call in calls
         ]
         assert self.between is not None, "of a form with several calls"
-        return self.before + self.between.join(objects) + self.behind if calls else ""
+        return self.before + self.between.join(objects) + self.after if calls else ""
 
     def read(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
         """Content before the calls, and the calls.
@@ -65,62 +65,47 @@ class CallForm:
         Spaces and newlines around the objects are as the model likes. Raises:
             ReplyError: a call is started, and cannot be read.
         """
-        start = self._find_start(text)
-        if start is None:
-            return text, ()
-        calls, rest = list[ToolCall](), text[start:]
-        position = self._match(self.before, rest, 0)
-        while position is not None:
-            call, position = self._read_object(rest, position, len(calls))
-            calls.append(call)
-            end = self._match(self.behind, rest, position)
-            if end is not None and not rest[end:].strip():
-                return text[:start].rstrip(), tuple(calls)
-            position = None if self.between is None else self._match(self.between, rest, position)
-        raise self._make_error(rest)
-
-    def _find_start(self, text: str) -> int | None:
-        """Where calls begin: at the first word before the object; without one, at an object."""
         words = self.before.split()
         if words:
             start = text.find(words[0])
-            return start if start >= 0 else None
-        object_start = rf'\s*\{{\s*"{re.escape(self.name_key)}"\s*:'
-        return 0 if re.match(object_start, text) else None
+        else:  # calls begin with the first object
+            first_key = rf'\s*\{{\s*"{re.escape(self.name_key)}"\s*:'
+            start = 0 if re.match(first_key, text) else -1
+        if start < 0:
+            return text, ()
+        calls, rest = list[ToolCall](), text[start:]
+        position, keys = (
+            self._match(self.before, rest, 0),
+            (self.name_key, self.arguments_key, "id"),
+        )
+        while position is not None:
+            try:
+                content, position = _DECODER.raw_decode(rest, position)
+            except (ValueError, RecursionError):
+                break
+            if not isinstance(content, dict) or not content.keys() <= {*keys, "type"}:
+                break
+            name, arguments, number = map(content.get, keys)
+            call = make_call(name, arguments, number, len(calls))
+            if call is None:
+                break
+            calls.append(call)
+            end = self._match(self.after, rest, position)
+            if end is not None and not rest[end:].strip():
+                return text[:start].rstrip(), tuple(calls)
+            position = None if self.between is None else self._match(self.between, rest, position)
+        example = f'{{"{self.name_key}": .., "{self.arguments_key}": {{..}}}}'
+        several = "" if self.between is None else f", or several with {self.between!r} between"
+        raise ReplyError(
+            f"expected {self.before + example + self.after!r} with a name and a JSON object of "
+            f"arguments{several}, and nothing after it, found {rest!r:.200}"
+        )
 
     def _match(self, expected: str, text: str, position: int) -> int | None:
         """End of `expected` at a position of `text`, whatever the spaces; None: it is not there."""
         pattern = r"\s*".join(["", *map(re.escape, expected.split()), ""])
         match = re.compile(pattern).match(text, position)
         return None if match is None else match.end()
-
-    def _read_object(self, text: str, position: int, index: int) -> tuple[ToolCall, int]:
-        try:
-            content, end = _DECODER.raw_decode(text, position)
-        except (ValueError, RecursionError):
-            raise self._make_error(text) from None
-        call = self.find_call(content, index)
-        if call is None:
-            raise self._make_error(text)
-        return call, end
-
-    def find_call(self, content: Any, index: int) -> ToolCall | None:
-        """The call that an object is; None: it is none."""
-        if not isinstance(content, dict) or not content.keys() <= {
-            self.name_key, self.arguments_key, "id", "type"
-        }:  # fmt: skip
-            return None
-        return make_call(
-            content.get(self.name_key), content.get(self.arguments_key), content.get("id"), index
-        )
-
-    def _make_error(self, text: str) -> ReplyError:
-        example = f'{{"{self.name_key}": .., "{self.arguments_key}": {{..}}}}'
-        several = "" if self.between is None else f", or several with {self.between!r} between"
-        return ReplyError(
-            f"expected {self.before + example + self.behind!r} with a name and a JSON object of "
-            f"arguments{several}, and nothing behind, found {text!r:.200}"
-        )
 
 
 def read_call(entry: Any, index: int) -> ToolCall | None:
@@ -168,7 +153,7 @@ def find_form(tokenizer: PreTrainedTokenizerBase) -> CallForm | None:
         places = list(_find_objects(several, first))
         between = several[places[0][1] : places[1][0]] if len(places) == len(first) else None
     return CallForm(
-        before=text[:start], between=between, behind=text[end:],
+        before=text[:start], between=between, after=text[end:],
         name_key=name_key, arguments_key=arguments_key,
     )  # fmt: skip
 

@@ -90,13 +90,11 @@ def begin_reply(prompt: str, reply: str, tokenizer: PreTrainedTokenizerBase) -> 
 @once_per_template
 def _find_lead(tokenizer: PreTrainedTokenizerBase) -> str:
     try:
-        prompt = render_chat([USER], tokenizer)
-        turns = [USER, Turn("assistant", ANSWER)]
-        whole = render_turns(turns, tokenizer, None, is_prompt=False)
+        _, reply = render_reply([USER], Turn("assistant", ANSWER), tokenizer, None)
     except FAILURES:
         return ""
-    lead, answer, _ = whole[len(prompt) :].partition(ANSWER)
-    return lead if whole.startswith(prompt) and answer else ""
+    lead, answer, _ = reply.partition(ANSWER)
+    return lead if answer else ""
 
 
 def find_unrendered(

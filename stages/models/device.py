@@ -35,6 +35,7 @@ LOAD, REST = bytes.fromhex("8b05"), bytes.fromhex("85c07801c3")
 """Its first instructions: `mov eax, [rip + distance]` (the cached answer), `test eax, eax`, `js`
 (below 0: ask the processor), `ret`."""
 UNKNOWN, YES = -1, 1
+INTEL = "GenuineIntel"
 BRANCH = 10
 """MKL_CBWR_AVX2 of MKL's headers."""
 
@@ -130,8 +131,16 @@ def pin_instructions() -> None:
             f"bit, found one without {', '.join(missing)}. Run on another one, or accept results "
             f"of this one alone: set compute.rounding: native."
         )
-    if torch.backends.mkl.is_available():
-        _pretend_intel()
+    answer = _cached_answer() if torch.backends.mkl.is_available() else None
+    if answer is not None:
+        if answer.value == UNKNOWN:  # once MKL has computed, its choices are made
+            answer.value = YES
+    elif torch.backends.mkl.is_available() and stages.processor().get("vendor_id") != INTEL:
+        raise ValueError(
+            f"expected MKL as torch's wheels have it, {QUESTION} in {LIBRARY}, found another: on a "
+            f"processor that is not Intel's it would round in its own way. Install torch as "
+            f"constraints.txt has it, or set compute.rounding: native."
+        )
     if unpinned := unpinned_instructions():
         logger.warning(
             "torch computed before the package `stages` was imported, and chose %s: numbers of "
@@ -153,19 +162,6 @@ def unpinned_instructions() -> str:
 
 def _library() -> ctypes.CDLL:
     return ctypes.CDLL(str(LIBRARY))  # loaded already: this only names it
-
-
-def _pretend_intel() -> None:
-    answer = _cached_answer()
-    if answer is not None:
-        if answer.value == UNKNOWN:  # once MKL has computed, its choices are made
-            answer.value = YES
-    elif stages.processor().get("vendor_id") != "GenuineIntel":
-        raise ValueError(
-            f"expected MKL as torch's wheels have it, {QUESTION} in {LIBRARY}, found another: on a "
-            f"processor that is not Intel's it would round in its own way. Install torch as "
-            f"constraints.txt has it, or set compute.rounding: native."
-        )
 
 
 def _cached_answer() -> ctypes.c_int | None:

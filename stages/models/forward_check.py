@@ -7,7 +7,6 @@ respect the masks and positions of a shared row. Both show on a few tokens, what
 architecture is called. A constant factor is kept, as `model.logit_factor`; the rest is refused.
 """
 
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -17,7 +16,7 @@ from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from stages.algorithms.logprobs import OutputLayer
-from stages.models.batch import Batch, Group, eval_no_grad, make_batch
+from stages.models.batch import Batch, Group, eval_no_grad, make_batch, split_group
 
 GROUPS = (
     Group(prompt_ids=[2, 3, 4], completions=[[5, 6, 7], [8, 9]], indices=[0, 1]),
@@ -70,12 +69,16 @@ def check_forward(model: PreTrainedModel, *, shared: bool) -> None:
     separate rows, and independent of the padding after them. Of a language model, logits have to be
     the output layer's of these hidden states.
     """
-    groups = _within_vocabulary(GROUPS, model)
-    rows = _separate_rows(groups)
+    groups, rows = _make_probe(model)
     separate = make_batch(rows, 0, model.device)
     with eval_no_grad(model), torch.autocast(model.device.type, enabled=False):
         batch = make_batch([groups] if shared else rows, 1, model.device)
-        hidden = _try_hidden_states(model, batch, shared=shared)
+        try:
+            hidden = compute_hidden_states(model, batch)[batch.predict_index]
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever an architecture stumbles over
+            _refuse_rows(model, repr(error), shared=shared)
         if model.can_generate():
             expected = _check_logits(model, separate, hidden)
         else:
@@ -95,7 +98,8 @@ def check_training(model: PreTrainedModel) -> None:
     `prepare_model` switches dropout off where modules hold it. Falcon reads it from its
     configuration, and some routers of experts add noise of their own.
     """
-    batch = make_batch(_separate_rows(_within_vocabulary(GROUPS, model)), 0, model.device)
+    _, rows = _make_probe(model)
+    batch = make_batch(rows, 0, model.device)
     devices = [model.device] if model.device.type == "cuda" else []
     with (
         eval_no_grad(model),
@@ -116,18 +120,6 @@ def check_training(model: PreTrainedModel) -> None:
         )
 
 
-def _try_hidden_states(
-    model: PreTrainedModel, batch: Batch, *, shared: bool
-) -> Float[Tensor, "counted hidden"]:
-    """`compute_hidden_states` where they are counted; a ValueError if the model stumbles."""
-    try:
-        return compute_hidden_states(model, batch)[batch.predict_index]
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever an architecture stumbles over
-        _refuse_rows(model, repr(error), shared=shared)
-
-
 def _refuse_rows(model: PreTrainedModel, problem: str, *, shared: bool) -> NoReturn:
     where = "in rows that completions or prompts share" if shared else "whatever comes after"
     raise ValueError(
@@ -142,26 +134,18 @@ def _refuse_rows(model: PreTrainedModel, problem: str, *, shared: bool) -> NoRet
     )
 
 
-def _within_vocabulary(groups: Sequence[Group], model: PreTrainedModel) -> list[Group]:
-    """The same groups with token ids that the model has an embedding for, however few these are."""
+def _make_probe(model: PreTrainedModel) -> tuple[list[Group], list[list[Group]]]:
+    """`GROUPS` in tokens that the model has an embedding for, however few; a row per completion."""
     number = model.config.get_text_config(decoder=True).vocab_size
-    return [
+    groups = [
         Group(
             prompt_ids=[token_id % number for token_id in group.prompt_ids],
             completions=[[token_id % number for token_id in ids] for ids in group.completions],
             indices=group.indices,
         )
-        for group in groups
+        for group in GROUPS
     ]
-
-
-def _separate_rows(groups: Sequence[Group]) -> list[list[Group]]:
-    """A row for each completion."""
-    return [
-        [Group(prompt_ids=group.prompt_ids, completions=[ids], indices=[0])]
-        for group in groups
-        for ids in group.completions
-    ]
+    return groups, [[part] for group in groups for part in split_group(group, 0)]
 
 
 def _check_logits(
@@ -174,8 +158,7 @@ def _check_logits(
     """
     weight, bias = get_output_layer(model)
     if hidden.shape[-1] != weight.shape[-1]:
-        widths = f"{hidden.shape[-1]} and {weight.shape[-1]}"
-        _refuse_logits(model, f"them of {widths} numbers")
+        _refuse_logits(model, f"them of {hidden.shape[-1]} and {weight.shape[-1]} numbers")
     scales = torch.ones_like(batch.input_ids, dtype=hidden.dtype)
     peak = linear(hidden, weight, bias).abs().max()
     scales[-1] = LARGE_LOGIT / peak if peak > 0 else 1.0

@@ -14,11 +14,10 @@ It takes a template that ends every turn of the assistant with the same token.
 
 import json
 from pathlib import Path
-from typing import Any
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.models.model_tokenizer import end_id
+from stages.models.model_tokenizer import end_id, rewrite_template
 from stages.models.turn_rendering import TurnRenderer
 from stages.records.problems import THOUGHTS
 
@@ -33,11 +32,10 @@ def keep_thoughts(tokenizer: PreTrainedTokenizerBase) -> None:
 
     ValueError: it knows no thoughts, or wrapped it still does not fit episodes of several turns.
     """
-    templates: Any = tokenizer.chat_template
-    by_name = templates if isinstance(templates, dict) else {"default": templates}
-    if FIRST_WORDS in str(templates):
+    templates = str(tokenizer.chat_template)
+    if FIRST_WORDS in templates:
         return
-    marks = next((marks for marks in THOUGHTS.items() if marks[1] in str(templates)), None)
+    marks = next((marks for marks in THOUGHTS.items() if marks[1] in templates), None)
     if marks is None:
         raise ValueError(
             f"model.chat_template: expected a chat template with thoughts, found none of "
@@ -51,11 +49,7 @@ def keep_thoughts(tokenizer: PreTrainedTokenizerBase) -> None:
     for place, literal in literals.items():
         wrapper = wrapper.replace(place, json.dumps(literal, ensure_ascii=False))
     # Jinja drops a newline at the end of a template, but not at that of a macro.
-    kept = {
-        name: wrapper.replace("@ORIGINAL@", text.removesuffix("\n"))
-        for name, text in by_name.items()
-    }
-    tokenizer.chat_template = kept if isinstance(templates, dict) else kept["default"]
+    rewrite_template(tokenizer, lambda text: wrapper.replace("@ORIGINAL@", text.removesuffix("\n")))
     try:
         TurnRenderer(tokenizer).check(None)
     except ValueError as error:

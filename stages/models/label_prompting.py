@@ -106,7 +106,7 @@ def _encode_answers(
             ]
         (prompt_ids,) = prompting.tokenize([prompt], tokenizer)
         end = model_tokenizer.end_id(tokenizer)
-        ids = [[*answer, end] for answer in prompting.tokenize_behind(texts, tokenizer)]
+        ids = [[*answer, end] for answer in prompting.tokenize_continuation(texts, tokenizer)]
         if (length := len(prompt_ids) + max(map(len, ids))) > max_tokens:
             reason = f"over-long pair: {length} tokens with its longer answer, at most {max_tokens}"
             encoded.over_long.append((raw, reason))
@@ -144,7 +144,23 @@ def encode_steps(
         if reason := reason or prompting.find_special_token(in_answers, *raw.steps):
             encoded.rejected.append((raw, reason))
             continue
-        row = _encode_solution(raw, prompt, tokenizer, separator)
+        first, *others = raw.steps
+        # As a policy writes it; of what stands before a reply, a part up to a separator is a step.
+        first = chat_template.begin_reply(prompt, first, tokenizer) + first
+        text = step_files.cut_steps(replace(raw, steps=[first, *others]), separator)
+        *steps, last = text.steps
+        steps = [*(step + separator for step in steps), last + separator * (not raw.finished)]
+        (prompt_ids,) = prompting.tokenize([prompt], tokenizer)
+        step_ids = prompting.tokenize_continuation(steps, tokenizer)
+        if raw.finished:
+            step_ids[-1].append(model_tokenizer.end_id(tokenizer))
+        row = StepLabels(
+            id=raw.id or _prompt_id(prompt), index=0, prompt=prompt, prompt_ids=prompt_ids,
+            steps=steps, step_ids=step_ids, labels=text.labels,
+            num_completions=text.num_completions,
+            true_labels=text.true_labels,
+            correct=raw.correct, source=raw.source,
+        )  # fmt: skip
         length = len(row.prompt_ids) + sum(len(ids) + 1 for ids in row.step_ids)
         if length > max_tokens:
             reason = f"over-long solution: {length} tokens with step tokens, at most {max_tokens}"
@@ -153,32 +169,3 @@ def encode_steps(
         encoded.rows.append(replace(row, index=numbers[row.id]))
         numbers[row.id] += 1
     return encoded
-
-
-def _encode_solution(
-    raw: RawSteps, prompt: str, tokenizer: PreTrainedTokenizerBase, separator: str
-) -> StepLabels:
-    """The tokenised steps of a solution with their labels, as the first one of its problem."""
-    first, *others = raw.steps
-    # As a policy writes it; of what stands before a reply, a part up to a separator is a step.
-    first = chat_template.begin_reply(prompt, first, tokenizer) + first
-    text = step_files.cut_steps(replace(raw, steps=[first, *others]), separator)
-    *steps, last = text.steps
-    steps = [*(step + separator for step in steps), last + separator * (not raw.finished)]
-    (prompt_ids,) = prompting.tokenize([prompt], tokenizer)
-    step_ids = prompting.tokenize_behind(steps, tokenizer)
-    if raw.finished:
-        step_ids[-1].append(model_tokenizer.end_id(tokenizer))
-    return StepLabels(
-        id=raw.id or _prompt_id(prompt),
-        index=0,
-        prompt=prompt,
-        prompt_ids=prompt_ids,
-        steps=steps,
-        step_ids=step_ids,
-        labels=text.labels,
-        num_completions=text.num_completions,
-        true_labels=text.true_labels,
-        correct=raw.correct,
-        source=raw.source,
-    )

@@ -116,10 +116,8 @@ def _convert(file: Path, folder: Path) -> None:
     plain.load_state_dict(model.state_dict())
     plain.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    quantisation = max(sorted(set(types)), key=types.count)
-    (folder / DESCRIPTION).write_text(
-        json.dumps({"quantisation": quantisation}) + "\n", encoding="utf-8"
-    )
+    content = json.dumps({"quantisation": max(sorted(set(types)), key=types.count)})
+    (folder / DESCRIPTION).write_text(f"{content}\n", encoding="utf-8")
 
 
 def describe_origin(path: str | None) -> Origin | None:
@@ -175,29 +173,24 @@ def check_model_files(path: str | None) -> None:
             f"read these, and the model that adapter_config.json names in place of this one. Move "
             f"adapter_config.json away, or save there what merge_and_unload() makes of them."
         )
+    file = folder / INDEX
     try:
-        index = dict(json.loads((folder / INDEX).read_bytes())) if INDEX in names else {}
+        index = dict(json.loads(file.read_bytes())) if INDEX in names else {}
         needed = {*index.get("weight_map", {"": "model.safetensors"}).values()}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise _damaged_file(folder / INDEX, error) from error
-    for name in sorted(needed & names):
-        try:
-            with safe_open(folder / name, "pt"):
+        for name in sorted(needed & names):
+            file = folder / name
+            with safe_open(file, "pt"):
                 pass
-        except (SafetensorError, ValueError) as error:
-            raise _damaged_file(folder / name, error) from error
+    except (AttributeError, TypeError, ValueError, SafetensorError) as error:
+        raise ValueError(
+            f"{file}: expected a whole file of weights, or their index, found something "
+            f"else ({error}). Copy it again; a file of git LFS comes by `git lfs pull`."
+        ) from error
     if missing := sorted({"config.json", *needed} - names):
         raise ValueError(
             f"{folder}: expected a model with a file {missing[0]}, found {_describe_files(names)} "
             f"by save_pretrained, in safetensors."
         )
-
-
-def _damaged_file(path: Path, error: Exception) -> ValueError:
-    return ValueError(
-        f"{path}: expected a whole file of weights, or their index, found something "
-        f"else ({error}). Copy it again; a file of git LFS comes by `git lfs pull`."
-    )
 
 
 def _describe_files(names: set[str]) -> str:

@@ -34,64 +34,48 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     The vocabulary is: pad, end-of-sequence and step tokens (the last for process rewards), the 256
     bytes, the numbers 0 to 199 with and without a leading space, then merges learned from `texts`.
     """
-    number_vocab, number_merges = _number_merges()
-    learned = _learned_merges(texts, vocab_size - len(number_vocab) - 3)
-    vocab = {token: index for index, token in enumerate([PAD, EOS, STEP, *number_vocab])}
-    if len(vocab) > vocab_size:
-        raise ValueError(
-            f"vocab_size is {vocab_size}; the bytes, numbers and special tokens alone need "
-            f"{len(vocab)}: raise model.tiny.vocab_size."
-        )
-    merges = list(number_merges)
-    for first, second in learned:
-        if first + second not in vocab:
-            vocab[first + second] = len(vocab)
-        merges.append((first, second))
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, fuse_unk=False))
-    tokenizer.pre_tokenizer = _pre_tokenizer()
-    tokenizer.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=PAD, eos_token=EOS, additional_special_tokens=[STEP],
-        clean_up_tokenization_spaces=False,
-    )  # fmt: skip
-
-
-def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence(
+    pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(PRE_TOKEN, behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-
-
-def _number_merges() -> tuple[list[str], list[tuple[str, str]]]:
-    """The bytes and numbers as a vocabulary, with the merges that build the numbers."""
-    vocab = sorted(pre_tokenizers.ByteLevel.alphabet())
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    numbers = [str(number) for number in range(NUM_INTEGERS)]
     merges = []
-    for text in map(str, range(10, NUM_INTEGERS)):
+    for text in numbers[10:]:
         merges.append((text[:-1], text[-1]))
         if int(text) >= 110:
             # 10 is merged before 11, which leaves 1 and 10 of 110.
             merges.append((text[0], text[1:]))
-        vocab.append(text)
-    merges += [("Ġ", str(number)) for number in range(NUM_INTEGERS)]
-    return vocab + [f"Ġ{number}" for number in range(NUM_INTEGERS)], merges
-
-
-def _learned_merges(texts: Iterable[str], vocab_size: int) -> list[tuple[str, str]]:
-    """BPE merges of the words of `texts`, numbers left out."""
+    merges += [("Ġ", number) for number in numbers]
+    tokens = [PAD, EOS, STEP, *sorted(alphabet), *numbers[10:], *(f"Ġ{text}" for text in numbers)]
+    vocab = {token: index for index, token in enumerate(tokens)}
+    room = vocab_size - len(vocab)
+    if room < 0:
+        raise ValueError(
+            f"vocab_size is {vocab_size}; the bytes, numbers and special tokens alone need "
+            f"{len(vocab)}: raise model.tiny.vocab_size."
+        )
     trainee = Tokenizer(models.BPE())
     trainee.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(r" ?\d+"), behavior="removed"), _pre_tokenizer()]
+        [pre_tokenizers.Split(Regex(r" ?\d+"), behavior="removed"), pre_tokenizer]
     )
     trainer = trainers.BpeTrainer(
-        vocab_size=max(vocab_size + 256, 256), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )  # fmt: skip
+        vocab_size=room + 256, initial_alphabet=alphabet, show_progress=False
+    )
     trainee.train_from_iterator(texts, trainer=trainer)
-    merges = json.loads(trainee.to_str())["model"]["merges"]
-    return [(first, second) for first, second in merges][: max(vocab_size, 0)]
+    for first, second in json.loads(trainee.to_str())["model"]["merges"][:room]:
+        if first + second not in vocab:
+            vocab[first + second] = len(vocab)
+        merges.append((first, second))
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, fuse_unk=False))
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, eos_token=EOS, additional_special_tokens=[STEP],
+        clean_up_tokenization_spaces=False,
+    )  # fmt: skip
 
 
 def load_tokenizer(
@@ -152,14 +136,20 @@ def pin_date(tokenizer: PreTrainedTokenizerBase) -> None:
     templates: Any = tokenizer.chat_template
     if "strftime_now" not in str(templates) or has_pinned_date(tokenizer):
         return
-    texts = list(templates.values()) if isinstance(templates, dict) else [str(templates)]
+    texts = templates.values() if isinstance(templates, dict) else [str(templates)]
     for match in (match for text in texts for match in _DATE_FORMAT.finditer(text)):
         if unknown := set(re.findall(r"%-?.", match[2])) - _DATE_TEXTS.keys():
             raise ValueError(f"its chat template asks for the date by {', '.join(sorted(unknown))}")
+    rewrite_template(tokenizer, lambda text: _PINNED_DATE + text)
+
+
+def rewrite_template(tokenizer: PreTrainedTokenizerBase, rewrite: Callable[[str], str]) -> None:
+    """Replace the chat template, in place, by what `rewrite` makes of it; of several, each."""
+    templates: Any = tokenizer.chat_template
     if isinstance(templates, dict):
-        tokenizer.chat_template = {name: _PINNED_DATE + text for name, text in templates.items()}
+        tokenizer.chat_template = {name: rewrite(text) for name, text in templates.items()}
     else:
-        tokenizer.chat_template = _PINNED_DATE + templates
+        tokenizer.chat_template = rewrite(templates)
 
 
 def has_pinned_date(tokenizer: PreTrainedTokenizerBase) -> bool:
@@ -183,22 +173,20 @@ def set_thinking(tokenizer: PreTrainedTokenizerBase, *, thinking: bool) -> None:
     """
     templates: Any = tokenizer.chat_template
     by_name = templates if isinstance(templates, dict) else {"default": templates}
-    plain = {name: FIXED.sub("", text) for name, text in by_name.items() if text is not None}
-    used = {name: text for name, text in plain.items() if name in USED_TEMPLATES}
-    unswitched = [name for name, text in used.items() if not _has_switch(tokenizer, name, text)]
+    used = [name for name in USED_TEMPLATES if by_name.get(name) is not None]
+    unswitched = [name for name in used if not _has_switch(tokenizer, name, by_name[name])]
     if unswitched or not used:
         place = f" ({unswitched[0]})" if len(used) > 1 else ""
         raise ValueError(
             f"model.thinking: expected a chat template with the switch enable_thinking, found "
-            f"{f'one{place} that takes no notice of it' if used else 'none'}. Set it to null."
+            f"{f'one{place} that ignores it' if used else 'none'}. Set it to null."
         )
     start = f"{{% set enable_thinking = {str(thinking).lower()} +%}}"
-    fixed = {name: start + text for name, text in plain.items()}
-    tokenizer.chat_template = fixed if isinstance(templates, dict) else fixed["default"]
+    rewrite_template(tokenizer, lambda text: start + FIXED.sub("", text))
 
 
 def _has_switch(tokenizer: PreTrainedTokenizerBase, name: str, template: str) -> bool:
-    tools = [] if name == "tool_use" else None
+    tools, template = [] if name == "tool_use" else None, FIXED.sub("", template)
     texts = [
         tokenizer.apply_chat_template(
             PROBE, tools=tools, chat_template=template, add_generation_prompt=True, tokenize=False,
@@ -310,12 +298,6 @@ def make_decode(
     return decode
 
 
-def _get_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """The chat template, of several the default."""
-    template: Any = tokenizer.chat_template
-    return template.get("default") if isinstance(template, dict) else template
-
-
 def once_per_template(
     function: Callable[Concatenate[PreTrainedTokenizerBase, Words], Value],
 ) -> Callable[Concatenate[PreTrainedTokenizerBase, Words], Value]:
@@ -341,20 +323,35 @@ def _turn_end_id(tokenizer: PreTrainedTokenizerBase) -> int | None:
     None: there is no template, or it writes plain text there, another token after the last turn (as
     gpt-oss does, with the end of a sequence), or the beginning of the next turn.
     """
-    template, ends = _get_template(tokenizer), list[int | None]()
-    if template is None:
-        return None
-    for turns in ([*PROBE, REPLY], [*PROBE, REPLY, *PROBE]):
-        try:
-            text = tokenizer.apply_chat_template(turns, chat_template=template, tokenize=False)
-        except Exception:  # noqa: BLE001 - whatever a template that takes one turn alone raises
+    ends = list[int | None]()
+    for following in ([], PROBE):
+        text = _render_after_reply(tokenizer, following)
+        if text is None:
             return None
-        _, spoken, behind = str(text).rpartition(REPLY["content"])
-        behind = behind.lstrip() if spoken else ""
-        tokens = tokenizer.added_tokens_decoder.items()
-        starts = {token.content: i for i, token in tokens if behind.startswith(token.content)}
+        tokens, text = tokenizer.added_tokens_decoder.items(), text.lstrip()
+        starts = {token.content: i for i, token in tokens if text.startswith(token.content)}
         ends.append(starts[max(starts, key=len)] if starts else None)
     return ends[0] if ends[0] == ends[1] else None
+
+
+def _render_after_reply(
+    tokenizer: PreTrainedTokenizerBase, following: Sequence[dict[str, str]]
+) -> str | None:
+    """What the chat template, of several the default, writes after a reply and with `following`.
+
+    None: there is no template, or it refuses the turns. Empty: it does not render the reply.
+    """
+    templates: Any = tokenizer.chat_template
+    template = templates.get("default") if isinstance(templates, dict) else templates
+    if template is None:
+        return None
+    turns = [*PROBE, REPLY, *following]
+    try:
+        text = tokenizer.apply_chat_template(turns, chat_template=template, tokenize=False)
+    except Exception:  # noqa: BLE001 - whatever a template that takes one turn alone raises
+        return None
+    _, reply, after = str(text).rpartition(REPLY["content"])
+    return after if reply else ""
 
 
 def check_reply_end(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
@@ -362,21 +359,14 @@ def check_reply_end(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
 
     A completion is the reply and that token: whoever learns it would leave the text out.
     """
-    eos, template = eos_id(tokenizer), _get_template(tokenizer)
-    if template is None or end_id(tokenizer) != eos:
+    eos = eos_id(tokenizer)
+    if end_id(tokenizer) != eos:
         return  # an end of a turn follows the reply at once
-    try:
-        text = tokenizer.apply_chat_template(
-            [*PROBE, REPLY], chat_template=template, tokenize=False
-        )
-    except Exception:  # noqa: BLE001 - whatever a template that takes one turn alone raises
-        return
-    _, reply, behind = str(text).rpartition(REPLY["content"])
     token = str(tokenizer.convert_ids_to_tokens(eos))
-    tail, end, _ = behind.partition(token)
-    if reply and end and tail.strip():
+    tail, end, _ = (_render_after_reply(tokenizer, []) or "").partition(token)
+    if end and tail.strip():
         raise ValueError(
-            f"the tokenizer at '{path}': expected a chat template that writes {token!r} behind a "
+            f"the tokenizer at '{path}': expected a chat template that writes {token!r} after a "
             f"reply, found {tail.strip()!r:.60} before it, which no completion would have. Take it "
             f"out of chat_template, and write it into the replies of the data."
         )

@@ -47,7 +47,7 @@ def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) ->
 def get_cue(
     tokenizer: PreTrainedTokenizerBase, *, has_reasoning: bool, thought: str = ""
 ) -> list[int]:
-    """Tokens before the option: a cue behind reasoning, else what begins any reply.
+    """Tokens before the option: a cue after reasoning, else what begins any reply.
 
     `thought`: beginning of a thought that the reasoning leaves open (`THOUGHTS`); the cue ends it.
     """
@@ -56,7 +56,7 @@ def get_cue(
     else:
         (prompt,) = prompting.render_prompts(["?"], tokenizer, prompting.PLACEHOLDER)
         cue = begin_reply(prompt, "", tokenizer)
-    (token_ids,) = prompting.tokenize_behind([cue], tokenizer)
+    (token_ids,) = prompting.tokenize_continuation([cue], tokenizer)
     return token_ids
 
 
@@ -94,59 +94,43 @@ class PolicyJudge:
             yield from self._judge({i: prompts[i] for i in numbers})
 
     def _judge(self, prompts: Mapping[int, list[int]]) -> Iterator[tuple[int, Judgement]]:
-        numbers, reasonings = list(prompts), self._reason(list(prompts.values()))
-        replies = list(zip(prompts.values(), reasonings, strict=True))
-        thoughts = [self._find_open_thought(*reply) for reply in replies]
-        has_reasoning = self.reasoning_tokens > 0
+        numbers, has_reasoning = list(prompts), self.reasoning_tokens > 0
+        reasonings, thoughts = [list[int]() for _ in prompts], [""] * len(prompts)
+        if has_reasoning:
+            samples = self.engine.sample(
+                list(prompts.values()), [0] * len(prompts), num_samples=1, temperature=0.0,
+                max_new_tokens=self.reasoning_tokens,
+            )  # fmt: skip
+            # The engine knows all tokens that end a sequence, the tokenizer only one of them.
+            reasonings = [
+                sample.token_ids[:-1] if sample.finish_reason == "stop" else sample.token_ids
+                for (sample,) in samples
+            ]
+            # Within a thought a model still weighs both answers: its next token is no choice.
+            pairs = zip(prompts.values(), reasonings, strict=True)
+            texts = [[str(self.tokenizer.decode(ids)) for ids in pair] for pair in pairs]
+            thoughts = [
+                find_open_thought(find_begun_thought(prompt) + text) for prompt, text in texts
+            ]
         cues = {
             thought: get_cue(self.tokenizer, has_reasoning=has_reasoning, thought=thought)
             for thought in set(thoughts)
         }
         contexts = [
             [*ids, *reasoning, *cues[thought]]
-            for (ids, reasoning), thought in zip(replies, thoughts, strict=True)
+            for ids, reasoning, thought in zip(prompts.values(), reasonings, thoughts, strict=True)
         ]
         token_ids = [token_id for ids in self.option_ids for token_id in ids]
         for place, row in self.engine.next_logprobs(contexts, token_ids):
             logprobs = iter(row)
             variants = [[next(logprobs) for _ in ids] for ids in self.option_ids]
             probabilities, mass = option_probabilities(variants)
-            yield (
-                numbers[place],
-                Judgement(
-                    probabilities=probabilities,
-                    mass=mass,
-                    num_prompt_tokens=len(prompts[numbers[place]]),
-                    num_generated_tokens=len(reasonings[place]),
-                ),
-            )
-
-    def _find_open_thought(self, prompt_ids: list[int], reasoning_ids: list[int]) -> str:
-        """Beginning of a thought that a prompt or its reasoning begins and none ends; else empty.
-
-        Within a thought a model still weighs both answers: its next token is no choice.
-        """
-        if not self.reasoning_tokens:
-            return ""
-        prompt, reasoning = (str(self.tokenizer.decode(ids)) for ids in (prompt_ids, reasoning_ids))
-        return find_open_thought(find_begun_thought(prompt) + reasoning)
-
-    def _reason(self, prompts: list[list[int]]) -> list[list[int]]:
-        """Greedy reasoning after each prompt, without the token that ends it."""
-        if not self.reasoning_tokens:
-            return [[] for _ in prompts]
-        samples = self.engine.sample(
-            prompts,
-            [0] * len(prompts),
-            num_samples=1,
-            temperature=0.0,
-            max_new_tokens=self.reasoning_tokens,
-        )
-        # The engine knows all tokens that end a sequence, the tokenizer only one of them.
-        return [
-            sample.token_ids[:-1] if sample.finish_reason == "stop" else sample.token_ids
-            for (sample,) in samples
-        ]
+            judgement = Judgement(
+                probabilities=probabilities, mass=mass,
+                num_prompt_tokens=len(prompts[numbers[place]]),
+                num_generated_tokens=len(reasonings[place]),
+            )  # fmt: skip
+            yield numbers[place], judgement
 
 
 def load_judge(

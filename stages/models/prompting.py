@@ -141,13 +141,18 @@ def encode_problems(
     parts = [*splits.items(), (None, earlier_turns(splits.get("train", ())))]
     for split, problem, text in _render_parts(parts, tokenizer, template):
         completion_ids = [*text.solution_ids, end] if text.solution else []
-        reason = text.refused or find_special_token(specials, *_context_texts(problem))
-        reason = reason or find_special_token(in_answers, _written_solution(problem, text))
+        # No special token may stand in what people wrote of a problem; nor in reasoning, also of
+        # the reply: it would end where it spells the end of a thought.
+        turns = (*(problem.turns or ()), *([] if problem.reply is None else [problem.reply]))
+        context = [problem.question, problem.tools or "", *(turn.reasoning for turn in turns)]
+        written = problem.solution or "" if text.solution else ""
+        reason = text.refused or find_special_token(specials, *context)
+        reason = reason or find_special_token(in_answers, written)
         if not reason and text.solution and problem.answer is not None:
             shown = decode(text.solution_ids)
             if not readable(shown, problem.answer):
                 reason = f"{UNREADABLE}: no final answer at the end of {shown[-60:]!r}"
-        if not reason and (begin := find_open_thought(_written_solution(problem, text))):
+        if not reason and (begin := find_open_thought(written)):
             ending = THOUGHTS[begin]
             reason = f"truncated reply: expected {ending!r} after the thought that {begin!r} begins"
         reason = reason or _find_over_long("prompt", text.prompt_ids, max_prompt_tokens)
@@ -155,9 +160,10 @@ def encode_problems(
         if reason:
             yield EncodedProblem(problem, split, reason=reason)
             continue
-        task = TASK if problem.turns is None else CHAT
-        row: dict[str, Any] = {"id": problem.id, "task": task}
-        row |= {"prompt": text.prompt, "prompt_ids": text.prompt_ids}
+        row: dict[str, Any] = {
+            "id": problem.id, "task": TASK if problem.turns is None else CHAT,
+            "prompt": text.prompt, "prompt_ids": text.prompt_ids,
+        }  # fmt: skip
         prompt = demonstration = None
         if split is not None:
             prompt = Prompt(**row, question=problem.question, answer=problem.answer)
@@ -189,29 +195,13 @@ def _render_parts(
     for split, problems in parts:
         rest = iter(problems)
         while batch := list(itertools.islice(rest, TOKENIZED_AT_ONCE)):
-            has_demonstrations = split in ("train", None)
-            texts = _render_problems(batch, tokenizer, template, solve=has_demonstrations)
+            solve = split in ("train", None)
+            texts = [_render(problem, tokenizer, template, solve=solve) for problem in batch]
             prompt_ids = tokenize([text.prompt for text in texts], tokenizer)
-            solution_ids = tokenize_behind([text.solution for text in texts], tokenizer)
+            solution_ids = tokenize_continuation([text.solution for text in texts], tokenizer)
             for problem, text, *ids in zip(batch, texts, prompt_ids, solution_ids, strict=True):
                 text.prompt_ids, text.solution_ids = ids
                 yield split, problem, text
-
-
-def _context_texts(problem: Problem) -> Iterator[str]:
-    """What people wrote of a problem but the solution: no special token may stand there.
-
-    Nor in reasoning, also of the reply: it would end where it spells the end of a thought.
-    """
-    yield problem.question
-    yield problem.tools or ""
-    for turn in (*(problem.turns or ()), *([] if problem.reply is None else [problem.reply])):
-        yield turn.reasoning
-
-
-def _written_solution(problem: Problem, text: RenderedProblem) -> str:
-    """The solution, without what a chat template adds to it."""
-    return problem.solution or "" if text.solution else ""
 
 
 def _find_over_long(name: str, token_ids: Sequence[int], limit: int) -> str | None:
@@ -219,47 +209,31 @@ def _find_over_long(name: str, token_ids: Sequence[int], limit: int) -> str | No
     return f"over-long {name}: {length} tokens, at most {limit}" if length > limit else None
 
 
-def _render_problems(
-    problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, template: str, *, solve: bool
-) -> list[RenderedProblem]:
-    """The texts of problems; `solve`: with their solutions."""
-    plain = [problem.question for problem in problems if problem.turns is None]
-    prompts = iter(render_prompts(plain, tokenizer, template))
-    texts = list[RenderedProblem]()
-    for problem in problems:
-        solution, lead = problem.solution if solve else None, ""
-        try:
-            if not problem.is_text:
-                texts.append(_render_turns(problem, tokenizer, solve=solve))
-                continue
-            if problem.turns is None:
-                prompt = next(prompts)
-            else:
-                prompt, lead = render_conversation(problem.turns, tokenizer)
-        except chat_template.FAILURES as error:
-            refused = f"chat template: it refuses these turns: {error}"
-            texts.append(RenderedProblem(refused=refused))
-            continue
-        whole = ""
-        if solution:
-            whole = begin_reply(prompt, solution, tokenizer) + lead + solution
-        texts.append(RenderedProblem(prompt=prompt, solution=whole))
-    return texts
-
-
-def _render_turns(
-    problem: Problem, tokenizer: PreTrainedTokenizerBase, *, solve: bool
+def _render(
+    problem: Problem, tokenizer: PreTrainedTokenizerBase, template: str, *, solve: bool
 ) -> RenderedProblem:
-    """The texts of a conversation that says more than text, by the chat template."""
-    turns, reply = problem.turns or (), problem.reply
-    if reply is None and problem.solution:
-        reply = Turn("assistant", problem.solution)
-    spoken = turns if reply is None else (*turns, reply)
-    if refused := chat_template.find_unrendered(spoken, tokenizer, problem.tools):
-        return RenderedProblem(refused=refused)
-    if reply is None or not solve:
-        return RenderedProblem(prompt=render_chat(turns, tokenizer, problem.tools))
-    prompt, solution = chat_template.render_reply(turns, reply, tokenizer, problem.tools)
+    """The texts of a problem; `solve`: with its solution."""
+    lead, turns, reply = "", problem.turns or (), problem.reply
+    if problem.is_text and problem.turns is None:
+        (prompt,) = render_prompts([problem.question], tokenizer, template)
+    else:
+        try:
+            if not problem.is_text:  # it says more than text: by the chat template alone
+                if reply is None and problem.solution:
+                    reply = Turn("assistant", problem.solution)
+                spoken = turns if reply is None else (*turns, reply)
+                if refused := chat_template.find_unrendered(spoken, tokenizer, problem.tools):
+                    return RenderedProblem(refused=refused)
+                if reply is None or not solve:
+                    return RenderedProblem(prompt=render_chat(turns, tokenizer, problem.tools))
+                texts = chat_template.render_reply(turns, reply, tokenizer, problem.tools)
+                return RenderedProblem(prompt=texts[0], solution=texts[1])
+            prompt, lead = render_conversation(turns, tokenizer)
+        except chat_template.FAILURES as error:
+            return RenderedProblem(refused=f"chat template: it refuses these turns: {error}")
+    solution = problem.solution or "" if solve else ""
+    if solution:
+        solution = begin_reply(prompt, solution, tokenizer) + lead + solution
     return RenderedProblem(prompt=prompt, solution=solution)
 
 
@@ -285,25 +259,19 @@ def encode_exchanges(
 ) -> list[Demonstration]:
     """Messages and replies of any task as demonstrations; a ValueError for a too long one."""
     prompts = render_prompts([row.message for row in exchanges], tokenizer, PLACEHOLDER)
-    pairs = zip(exchanges, prompts, strict=True)
     replies = [
-        begin_reply(prompt, exchange.reply, tokenizer) + exchange.reply
-        for exchange, prompt in pairs
+        begin_reply(prompt, row.reply, tokenizer) + row.reply
+        for row, prompt in zip(exchanges, prompts, strict=True)
     ]
-    encoded = tokenize(prompts, tokenizer), tokenize_behind(replies, tokenizer)
-    end = end_id(tokenizer)
+    encoded = tokenize(prompts, tokenizer), tokenize_continuation(replies, tokenizer)
     rows = zip(exchanges, prompts, replies, *encoded, strict=True)
     demonstrations = [
         Demonstration(
-            id=row.id,
-            task=row.task,
-            prompt=prompt,
-            prompt_ids=prompt_ids,
-            completion=reply,
-            completion_ids=[*reply_ids, end],
+            id=row.id, task=row.task, prompt=prompt, prompt_ids=prompt_ids, completion=reply,
+            completion_ids=[*reply_ids, end_id(tokenizer)],
         )
         for row, prompt, reply, prompt_ids, reply_ids in rows
-    ]
+    ]  # fmt: skip
     longest = max(demonstrations, key=lambda row: len(row.prompt_ids), default=None)
     if longest is not None and len(longest.prompt_ids) > max_prompt_tokens:
         raise ValueError(
@@ -328,11 +296,13 @@ def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[l
     return rows
 
 
-def tokenize_behind(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    """Token ids of texts as they are behind another text, as a completion is behind its prompt.
+def tokenize_continuation(
+    texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
+) -> list[list[int]]:
+    """Token ids of texts as they are after another text, as a completion is after its prompt.
 
     Tokenizers in the manner of SentencePiece (Llama 2, Mistral 0.1, Zephyr) begin a text with a
-    space of their own. Behind a prompt it would be a token that neither the chat template nor the
+    space of their own. After a prompt it would be a token that neither the chat template nor the
     model writes there.
     """
     if not _begins_with_space(tokenizer):
@@ -346,7 +316,7 @@ def tokenize_behind(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) ->
 
 @functools.lru_cache(maxsize=8)
 def _begins_with_space(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a text at its start has other tokens than behind a newline."""
+    """Whether a text at its start has other tokens than after a newline."""
     texts = [NEWLINE, LETTER, NEWLINE + LETTER]
     encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
     newline, letter, both = map(list, encoded)  # pyright: ignore[reportArgumentType]

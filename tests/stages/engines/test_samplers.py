@@ -8,7 +8,7 @@ import math
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from several_processes import Trial
 from tiny_checkpoints import (
     CPU,
     EOS,
@@ -32,11 +33,9 @@ from tiny_checkpoints import (
 from transformers import (
     Gemma3Config,
     Gemma3ForConditionalGeneration,
-    LlamaConfig,
-    LlamaForCausalLM,
     PreTrainedModel,
 )
-from vllm_installed import needs_vllm
+from vllm_installed import build_llama, needs_vllm
 
 from stages import meter
 from stages.engines import transformers as engine
@@ -107,36 +106,10 @@ def images() -> Setup:
     return Setup(model=model, engine=make_engine(model), positions=21, tolerance=1e-4)
 
 
-def progressions(count: int, stream: torch.Generator) -> torch.Tensor:
-    """Rows a, a + d, a + 2d, ... below 101, then the end of sequence, 0."""
-    start = torch.randint(1, 60, (count, 1), generator=stream)
-    step = torch.randint(1, 9, (count, 1), generator=stream)
-    rows = start + step * torch.arange(24)
-    return torch.where(rows < 101, rows, 0)
-
-
-def train_for_vllm() -> PreTrainedModel:
-    """Trained for a moment, so that its distributions are as peaked as a real model's."""
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(
-        LlamaConfig(vocab_size=101, hidden_size=128, intermediate_size=256, num_hidden_layers=2,
-                    num_attention_heads=4, max_position_embeddings=64, eos_token_id=0,
-                    bos_token_id=None, pad_token_id=0)
-    )  # fmt: skip
-    optimizer, stream = torch.optim.AdamW(model.parameters(), lr=2e-3), torch.Generator()
-    stream.manual_seed(0)
-    for _ in range(80):
-        rows = progressions(64, stream)
-        model(input_ids=rows, labels=rows).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return model.eval()
-
-
 def start_vllm(folder: Any) -> Setup:
-    model = train_for_vllm()
+    model = build_llama(max_position_embeddings=64)
     model.save_pretrained(folder)
-    rows = progressions(400, torch.Generator().manual_seed(1)).unique(dim=0)[:64].tolist()
+    rows = torch.randint(1, 101, (64, 4), generator=torch.Generator().manual_seed(1)).tolist()
     return Setup(
         model=model, engine=vllm.start_vllm(folder, dtype="float32", max_model_len=64),
         prompts=[row[: 2 + i % 3] for i, row in enumerate(rows)], ends=frozenset([0]),
@@ -284,6 +257,26 @@ def test_a_request_that_no_engine_can_answer_is_refused(setup, name):
         list(setup.engine.next_logprobs([[3] * (setup.positions + 1)], [1]))
 
 
+OTHERS = {
+    "temperature": lambda sampler, prompts: (sampler, prompts, {"temperature": 0.3}),
+    "prompts": lambda sampler, prompts: (sampler, [[7, 8, *prompt] for prompt in prompts], {}),
+    "weights": lambda sampler, prompts: (replace(sampler, model=load("llama", 5)), prompts, {}),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_training_with_a_sampler_of_something_else_is_refused(name, monkeypatch):
+    sample = TransformersSampler.sample
+
+    def sample_otherwise(sampler, prompts, seeds, **settings):
+        sampler, prompts, changes = OTHERS[name](sampler, prompts)
+        return sample(sampler, prompts, seeds, **settings | changes)
+
+    monkeypatch.setattr(TransformersSampler, "sample", sample_otherwise)
+    with pytest.raises(ValueError, match="other weights, temperature or tokenizer"):
+        Trial("grpo", max_tokens=24)()
+
+
 def test_frequencies_of_sampled_tokens_are_the_tempered_probabilities():
     model, number = load("llama").eval(), 4000
     (drawn,) = make_engine(model, max_batch=number).sample(
@@ -383,7 +376,7 @@ def test_weights_are_those_of_the_time_of_a_call_and_cast_once_in_it(is_mixed, m
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoint")
-    train_for_vllm().save_pretrained(folder)
+    build_llama(max_position_embeddings=64).save_pretrained(folder)
     return folder
 
 

@@ -181,11 +181,11 @@ def test_at_most_max_batch_rows_of_the_last_call_stay():
 
 def test_a_copied_cache_is_freed_layer_by_layer(monkeypatch):
     events, engine = [], make_engine(load("llama"))
-    release, hold = GrowingLayer.release, GrowingLayer.hold
+    release, attach = GrowingLayer.release, GrowingLayer.attach
     with engine.session():
         (samples,) = engine.sample([[5] * 9], [0], num_samples=2, temperature=1.0, max_new_tokens=2)
         texts = [[5] * 9 + sample.token_ids for sample in samples]
-        monkeypatch.setattr(GrowingLayer, "hold", lambda *a: events.append("new") or hold(*a))
+        monkeypatch.setattr(GrowingLayer, "attach", lambda *a: events.append("new") or attach(*a))
         monkeypatch.setattr(GrowingLayer, "release", lambda *a: events.append("old") or release(*a))
         engine.sample(texts, [1, 2], num_samples=1, temperature=1.0, max_new_tokens=1)
     assert events[:4] == ["new", "old", "new", "old"]

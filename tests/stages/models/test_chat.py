@@ -272,18 +272,18 @@ def test_steps_are_tokenised_apart_after_what_the_template_writes(kind, lead):
 
 def test_texts_after_another_have_no_space_and_no_token_in_common_with_it():
     tokenizer, texts = make("sentencepiece ZEPHYR"), ["answer", " answer", "\nanswer", ""]
-    after = prompting.tokenize_behind(texts, tokenizer)
+    after = prompting.tokenize_continuation(texts, tokenizer)
     shown = ["".join(tokenizer.convert_ids_to_tokens(ids)) for ids in after]
     assert shown == ["answer", "▁answer", "<0x0A>answer", ""]
     (alone,) = prompting.tokenize(texts[:1], tokenizer)
     assert "".join(tokenizer.convert_ids_to_tokens(alone)) == "▁answer"
-    assert prompting.tokenize_behind(texts, PLAIN) == prompting.tokenize(texts, PLAIN)
+    assert prompting.tokenize_continuation(texts, PLAIN) == prompting.tokenize(texts, PLAIN)
     # Of a vocabulary in which two newlines are one token.
     vocab = {token: i for i, token in enumerate(["?", "▁", "a", "b", "\n", "\n\n"])}
     inner = Tokenizer(models.BPE(vocab=vocab, merges=[("\n", "\n")], unk_token="?"))
     inner.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     newlines = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="?")
-    assert prompting.tokenize_behind(["\nb", "b"], newlines) == [[4, 3], [3]]
+    assert prompting.tokenize_continuation(["\nb", "b"], newlines) == [[4, 3], [3]]
 
 
 @pytest.mark.parametrize("special", ["</s>", "<|pad|>", "<s>"])

@@ -43,7 +43,7 @@ def test_a_loop_in_several_processes_is_that_of_one(name):
     for step, other in zip(actual["history"], expected["history"], strict=True):
         for metrics in (step, other):  # how rows are laid out is another thing in more processes
             metrics.pop("batch/padding_share", None)
-        assert step == pytest.approx(other, rel=1e-5, abs=1e-5)
+        assert step == pytest.approx(other, rel=1e-5, abs=1e-6 if loop == "kto" else 1e-5)
     for weight, values in expected["weights"].items() if loop != "kto" else ():
         ours = torch.tensor(actual["weights"][weight])
         assert torch.allclose(ours, torch.tensor(values), atol=1e-5)

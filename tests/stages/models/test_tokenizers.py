@@ -73,12 +73,6 @@ def config(path, thinking=None):
     return ModelConfig(path=path and str(path), revision=None, thinking=thinking, tiny=TINY)
 
 
-def test_the_tokenizer_of_a_model_is_trained_where_it_has_no_path(tmp_path):
-    trained = config(None).tokenizer(["2 + 2 = 4"])
-    trained.save_pretrained(tmp_path)
-    assert config(tmp_path).tokenizer([]).get_vocab() == trained.get_vocab()
-
-
 @pytest.mark.parametrize("name", TABLES["loaded"])
 def test_a_template_that_loses_texts_or_adds_some_is_refused(name, tmp_path):
     template, refused = TABLES["loaded"][name]

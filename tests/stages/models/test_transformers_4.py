@@ -21,7 +21,7 @@ ROPES = YAML(typ="safe").load(Path(__file__).with_name("transformers_4.yaml"))
 OLD = ("rope_theta", "rope_scaling", "rope_local_base_freq", "rotary_emb_base", "rotary_pct",
        "partial_rotary_factor", "original_max_position_embeddings")  # fmt: skip
 TEXT = "<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n"
-# In the environment that is handed to it: folders, behind the text.
+# In the environment that is handed to it: folders, after the text.
 PROGRAM = """
 import json, sys, torch, transformers
 from safetensors.torch import save_file
