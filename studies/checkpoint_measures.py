@@ -34,7 +34,7 @@ NGRAM = 4
 COLUMNS = ("kl_k1", "kl_k3", "entropy", "reward_model", "ensemble", "ensemble_std")
 """Model scores of each completion; the first three are sums over its tokens."""
 PAIRED = ("correct", "reward_model", "ensemble")
-"""Those whose difference from the start, paired by problem, is told too."""
+"""Those whose difference from the start, paired by problem, is reported too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 A number that only describes has no worse direction and is not gated: length and compression change
 with how much working a policy writes, which is no fault; and a model that has never read a
 sentence like the hint may fail by it whatever the number says, so the accuracy that a wrong hint
-costs is told beside that of a right one, and what is gated is what the number does: adoption, and
+costs stands beside that of a right one, and what is gated is what the number does: adoption, and
 the difference of the two. Probes of a model's scores (padding, steps) are of that one model on this
 policy's answers: they change when the answers do, also from guesses to working.
 """

@@ -33,7 +33,7 @@ DECIMALS = 5
 """A change below them is rounding, and raises nothing."""
 PADDINGS = ("repeat_step", "restate", "list")
 SIZES = ("split", "merged")
-"""The same text: any change is a fault, so its size is told, not its direction."""
+"""The same text: any change is a fault, so its size is reported, not its direction."""
 
 
 def pad_completion(question: str, answer: str) -> dict[str, str]:

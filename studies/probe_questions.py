@@ -99,7 +99,7 @@ def keep_questions(prompts: Sequence[Prompt], kind: str) -> list[ProbeQuestion]:
 
 
 def redraw_questions(prompts: Sequence[Prompt], kind: str, seed: int) -> list[ProbeQuestion]:
-    """The problems that can be told with other numbers, told so."""
+    """The problems that can be stated with other numbers, stated so."""
     pairs_of_numbers = redraw_numbers(
         [problem.question for problem in prompts], seed=derive_seed(seed, kind)
     )

@@ -119,7 +119,7 @@ def _fit(
 ) -> dict[str, Any] | None:
     """The fitted form, its peak and its band; None where too few points are left to fix it.
 
-    A peak is told with the share of the resamples that have one within the distances measured: a
+    A peak comes with the share of the resamples that have one within the distances measured: a
     fit always has a formula for its peak, and outside of what was measured that is a guess.
     """
     form, distance, mean = curve.form, curve.distance(), reward.mean(0)

@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from stages.report.markdown import render_table
 from stages.rewards import answer_checker
 from stages.sources.reasoning_gym import VERSION, Item, open_family
+from studies.study import render
 
 NUM_ITEMS, NUM_SLOW = 40, 10
 SLOW = ("futoshiki", "knight_swap", "zebra_puzzles")
@@ -161,51 +161,11 @@ def main() -> None:
 
 def write_page(measured: Mapping[str, Mapping[str, Any]]) -> str:
     """The page: what is wrong with how many families, and a row for each."""
-    lists = classify(measured)
-    whole = [name for name, row in measured.items() if row["shifted"] == 1]
-    inside = [name for name, row in measured.items() if 0 < row["within"] < 1]
-    facts = {
-        f"{len(whole)} of {len(measured)} families hold the same questions with seeds 0 and 1, "
-        f"shifted by one": [],
-        "items differ between values of PYTHONHASHSEED (refused)": lists["HASH_SEED"],
-        "no stored answer (scored in environments, no source of problems)": lists["NO_ANSWER"],
-        "text without any answer is paid in full (refused)": lists["ANY_TEXT"],
-        "`score_answer` raises at text that is no answer (refused in environments)": lists[
-            "RAISES"
-        ],
-        f"{len(inside)} families pay a part for an answer that stands somewhere in the text (never "
-        f"counted as right)": [],
-        "judged by the answer checker as by the package (sources of problems)": lists["CHECKED"],
-    }
-    points = [
-        f"- {fact}{f' ({len(names)}): ' if names else ''}{', '.join(sorted(names))}"
-        for fact, names in facts.items()
-    ]
-    header = (
-        "family", "items", "shifted", "repeated", "vary with the hash seed", "paid for nothing",
-        "paid for the answer and more text", "agreement of the checker",
+    return render(
+        "reasoning_gym", measured=measured, lists=classify(measured), version=VERSION,
+        num_items=NUM_ITEMS, num_slow=NUM_SLOW, num_judged=NUM_JUDGED, num_others=NUM_OTHERS,
+        several=SEVERAL,
     )  # fmt: skip
-    rows = [
-        [
-            name, str(row["num_items"]), f"{row['shifted']:.0%}", str(row["repeated"]),
-            f"{row['varies']:.0%}", f"{row['for_nothing']:g}", f"{row['within']:.2f}",
-            "" if row["agreement"] is None else f"{row['agreement']:.1%}",
-        ]
-        for name, row in measured.items()
-    ]  # fmt: skip
-    return (
-        f"# Families of reasoning-gym {VERSION}\n\n"
-        f"Made by `python -m studies.reasoning_gym`: each family with its default "
-        f"parameters, {NUM_ITEMS} items of\nseed 0 ({NUM_SLOW} of the slowest).\n\n"
-        + "\n".join(points)
-        + "\n\nShifted: share of items 1, 2, ... of seed 0 that are items 0, 1, ... of seed 1. "
-        f"Agreement: {NUM_JUDGED} questions, each\nwith its own answer, that with two decimals, "
-        f"and those of the next {NUM_OTHERS} items, judged by both; 0 where one of both does not\n"
-        f"take the own answer for right. No source of problems although they agree, since the "
-        f"question has other right answers: {', '.join(SEVERAL)}.\n\n"
-        + render_table(header, rows)
-        + "\n"
-    )
 
 
 if __name__ == "__main__":

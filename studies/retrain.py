@@ -195,10 +195,10 @@ def check_params(place: str, plan: Plan, row: str, params: Mapping[str, Any]) ->
         )
     words = TableRow(table=table, name=name, words=dict(plan[table][name]))
     section = params.get(words.kind, {})
-    if own := words.overrides.keys() & (section if isinstance(section, Mapping) else ()):
+    if fixed := words.overrides.keys() & (section if isinstance(section, Mapping) else ()):
         raise ValueError(
             f"{place}.{words.kind}: expected keys that {row} has no value of its own for, found "
-            f"{', '.join(sorted(own))}: remove them here or in the row"
+            f"{', '.join(sorted(fixed))}: remove them here or in the row"
         )
 
 

@@ -112,7 +112,7 @@ def summarise_predictions(
     threshold: float,
     **options: Any,
 ) -> dict[str, Any]:
-    """Accuracies and F1 of the model and of the baselines, and how well steps are told apart.
+    """Accuracies and F1 of the model and of the baselines, and how well steps are distinguished.
 
     A problem is a prompt: rows of one prompt are drawn together. `scores`: P(right) of each step;
     `options`: of the intervals, see `error_detection.accuracy_intervals`.

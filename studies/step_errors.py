@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def evaluate_scorer(config: Config, run: Run, folder: Path) -> dict[str, Any]:
-    """The process model of one seed: its metrics, and a row a test solution."""
+    """The process model of one seed: its metrics, and one row per test solution."""
     settings, compute = config.step_errors, config.compute
     path = reward_file.model_path(DATA / "rewards" / settings.process, run.seed)
     scorer = process_head.load_process_scorer(path, compute, setup(compute))

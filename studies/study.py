@@ -2,7 +2,7 @@
 
 A study answers one question about a finished run and runs when asked for. It works for each seed:
 
-    data/studies/<study>/rows/<seed>/   what was measured, a row a line
+    data/studies/<study>/rows/<seed>/   what was measured, one row per line
     data/studies/<study>/metrics.json   the numbers, report.md in words, plots/
     data/studies/<study>/journal/       its metrics by step
 """
@@ -110,7 +110,7 @@ class Study:
 
     run: StageRun
     rows: Path
-    """Holds a folder a seed, made here."""
+    """Holds one folder per seed, made here."""
     plots: Path
     """Empty, to be filled; made where a study draws."""
     folder: Path

@@ -98,28 +98,24 @@ def test_each_part_has_the_rows_before_it_and_all_that_its_own_are_made_from(stu
     assert {table: before[table] | {*sums[table]} for table in study.TABLES} == every
 
 
-def test_rates_are_rows_of_one_seed_that_differ_in_the_rate_alone(study):
+def test_rates_are_rows_of_one_seed_that_differ_in_the_rate_alone_and_one_was_chosen(study):
+    content = YAML(typ="safe").load(FOLDER / "study.yaml")
     params = study.vary_rate(YAML().load(FOLDER / "study.yaml"))
     policies = params["policies"]
     assert (params["seeds"], policies.pop("sft")["train"]) == ([0], "sft")
+    facts = Facts(parameters=134_515_008, positions=2048, has_chat_template=True)
     for method, rates in study.CHOICE.items():
         rows = [row for name, row in policies.items() if name.startswith(f"{method}-")]
-        result = [row.pop("optim")["learning_rate"] for row in rows]
-        assert result == [*rates]
+        assert [row.pop("optim")["learning_rate"] for row in rows] == [*rates]
         assert all(row == rows[0] for row in rows)
         assert rows[0]["train"] == method
+        chosen = content[method]["optim"]["learning_rate"]
+        assert chosen in rates
+        section = override_section(content, method, {"optim": {"learning_rate": "auto"}})
+        auto = resolve(section, facts)[0][method]["optim"]["learning_rate"]
+        assert method == "ppo" or auto == chosen
     assert {*params["pools"], *params["pairs"]} == {"sft", "verifier"}
     assert {*params["rewards"]} == {"rule", "preference"}
-
-
-def test_auto_of_dpo_and_grpo_is_the_rate_that_was_chosen(study):
-    params = YAML(typ="safe").load(FOLDER / "study.yaml")
-    facts = Facts(parameters=134_515_008, positions=2048, has_chat_template=True)
-    for method in ("dpo", "grpo"):
-        section = override_section(params, method, {"optim": {"learning_rate": "auto"}})
-        auto = resolve(section, facts)[0][method]["optim"]["learning_rate"]
-        assert auto == params[method]["optim"]["learning_rate"]
-        assert auto in study.CHOICE[method]
 
 
 @pytest.mark.parametrize(

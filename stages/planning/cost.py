@@ -4,7 +4,7 @@ torch's fake tensors (`FakeTensorMode`) have shape, type and device and take no 
 A model built of them goes through the stage's real code: forward and backward pass, gradient
 checkpointing, autocast, adapters, optimizer. Token ids, masks, lengths and samples are real, so
 that loops go the way that they say. A number that a loop asks of a fake tensor is 0, a yes or no is
-yes. torch's own `MemTracker` counts modules and optimizers that it is told of; the loops make
+yes. torch's own `MemTracker` counts modules and optimizers that are named to it; the loops make
 theirs as they go.
 
 Every completion is as long as it may be, and an optimizer step has two micro-batches if it has that

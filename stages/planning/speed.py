@@ -7,11 +7,11 @@ stage and all its seeds: of the latest run of the same entry point on the same p
 a model of similar size. Without one, passes of the base model with random weights are timed, by the
 stages' own code: micro-batches and log-probabilities of a `Policy`, and `TransformersSampler`; the
 optimizer is not, a few per cent of a step. Of a model with many layers the first ones are timed:
-operations per second differ little with depth. Seconds of a decode step are a line over the rows of
-its batch: the weights are read once, whatever the number of rows, and each row adds its own
-operations. Seeds share the memory's bandwidth, so as many processes as run side by side are timed
-at once, and their rates added. Rounding is fixed when a process starts, so each arithmetic has a
-process of its own.
+operations per second differ little with depth (of SmolLM2's shape by up to 1.3 times, 6 layers of
+30). Seconds of a decode step are a line over the rows of its batch: the weights are read once,
+whatever the number of rows, and each row adds its own operations. Seeds share the memory's
+bandwidth, so as many processes as run side by side are timed at once, and their rates added.
+Rounding is fixed when a process starts, so each arithmetic has a process of its own.
 """
 
 import json
@@ -165,12 +165,17 @@ class Cost(NamedTuple):
 
 
 class TimedModel:
-    """The base model with its first layers, and the passes to time."""
+    """The base model with its first layers, and the passes to time.
+
+    `share`: numbers in its matrices, which a decode step reads, over those of the whole model.
+    """
 
     def __init__(self, request: Request) -> None:
         place = device.setup(request.compute)
         base: PreTrainedConfig = AutoConfig.for_model(**request.base)
         layers = base.get_text_config(decoder=True).num_hidden_layers
+        with torch.device("meta"):
+            whole = size.count_matrices(AutoModelForCausalLM.from_config(base))
         torch.manual_seed(0)
         with no_init_weights():  # which would take three times as long as numbers of one range
             model = AutoModelForCausalLM.from_config(
@@ -180,6 +185,7 @@ class TimedModel:
             for weight in model.parameters():
                 weight.uniform_(-WEIGHT, WEIGHT)
         self._matrices, self._request = size.count_matrices(model), request
+        self.share = (self._matrices.body + self._matrices.output) / (whole.body + whole.output)
         policy.prepare_model(model, request.compute, place)
         row_policy.add_adapters(model, request.lora, 0)
         self._policy = Policy(model, request.compute, PAD)
@@ -239,6 +245,7 @@ def measure(request: Request) -> dict[str, float]:
         rates[kind] = costs[rows].operations / costs[rows].seconds
         if kind == "sampled" and len(costs) > 1:
             rates |= split_sampling(costs, rates["forward"])
+            rates["step"] /= model.share
     return {"step": 0.0} | rates
 
 

@@ -1,6 +1,6 @@
 """Our loops, with the settings that `setting` and `trl_trainers` give the other side."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
@@ -14,8 +14,8 @@ from stages.engines.transformers import TransformersSampler, make_sampler
 from stages.loops import preference, reward, rl, sft
 from stages.loops.method import GroupRlConfig, PpoConfig, Settings
 from stages.loops.rollout_rewards import score_completions
-from stages.loops.rollouts import RlModels, Task
-from stages.loops.work import PREFIX
+from stages.loops.rollouts import RlModels, Rollouts, Task
+from stages.loops.work import PREFIX, Step
 from stages.models import model_tokenizer, policy, size
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
@@ -36,6 +36,8 @@ OPTIM = {
     "learning_rate": setting.RATE, "warmup_share": 0.0, "schedule": "constant",
     "weight_decay": 0.0, "max_grad_norm": 1.0,
 }  # fmt: skip
+SCALAR = {"reward": {"reward": 0}, "ppo": {"scorer": 2, "value": 3}}
+"""Method -> its models with one label, and their seeds."""
 CPU = torch.device("cpu")
 Steps = Iterator[dict[str, int | float]]
 """The metrics of each step."""
@@ -46,26 +48,34 @@ def steps(method: str, number: int, **changes: object) -> tuple[dict[str, PreTra
 
     `changes` are to the preset of GRPO.
     """
-    result = {"policy": policy.prepare_model(setting.build(), COMPUTE, CPU)}
+    built = {"policy": setting.build()} if method != "reward" else {}
+    if method in ("grpo_kl", "ppo"):
+        built["reference"] = setting.build()
+    for role, seed in SCALAR.get(method, {}).items():
+        built[role] = setting.build_scalar(seed)
+    models = {role: policy.prepare_model(model, COMPUTE, CPU) for role, model in built.items()}
+    schedule = [range(ROWS)] * number
     match method:
         case "sft":
-            return result, _sft(result["policy"], number)
+            config = sft.SftConfig(num_epochs=1, batch_size=ROWS, optim=OPTIM)
+            taken = sft.train(_policy(models), _demonstrations(), schedule, config)
         case "dpo":
-            return result, _dpo(result["policy"], number)
+            config = preference.PreferenceConfig(
+                num_epochs=1, batch_size=ROWS, optim=OPTIM, num_checkpoints=0
+            )
+            reference, loss = torch.full((ROWS, 2), -200.0), presets.loss("dpo")
+            taken = preference.train(_policy(models), _pairs(), reference, schedule, loss, config)
         case "reward":
-            result = {"reward": policy.prepare_model(setting.build_scalar(0), COMPUTE, CPU)}
-            return result, _reward(result["reward"], number)
+            config = reward.RewardConfig(
+                num_epochs=1, batch_size=ROWS, optim=OPTIM, centring=0.0, margin=0.0
+            )
+            model = ScalarHead(models["reward"], COMPUTE, PAD)
+            taken = reward.train(model, _pairs(), schedule, config)
         case "sampling":
-            return result, _sampling(result["policy"])
-        case "ppo":
-            result["reference"] = policy.prepare_model(setting.build(), COMPUTE, CPU)
-            for role, seed in (("scorer", 2), ("value", 3)):
-                result[role] = policy.prepare_model(setting.build_scalar(seed), COMPUTE, CPU)
-            return result, _ppo(result, number)
+            return models, _sampling(models["policy"])
         case _:
-            if method == "grpo_kl":
-                result["reference"] = policy.prepare_model(setting.build(), COMPUTE, CPU)
-            return result, _grpo(result["policy"], result.get("reference"), number, **changes)
+            taken = _online(models, number, **changes)
+    return models, (step.metrics for step in taken)
 
 
 def operations(models: dict[str, PreTrainedModel], metrics: dict[str, int | float]) -> int:
@@ -85,22 +95,17 @@ def operations(models: dict[str, PreTrainedModel], metrics: dict[str, int | floa
     return total
 
 
-def _sft(model: PreTrainedModel, number: int) -> Steps:
-    rows = [
-        Demonstration(
-            id=str(i),
-            task="solve",
-            prompt="",
-            prompt_ids=ids,
-            completion="",
-            completion_ids=completion,
-        )
-        for i, (ids, completion) in enumerate(
-            zip(setting.prompts(ROWS), setting.completions(ROWS), strict=True)
-        )
-    ]
-    config = sft.SftConfig(num_epochs=1, batch_size=ROWS, optim=OPTIM)
-    return _metrics(sft.train(Policy(model, COMPUTE, PAD), rows, [range(ROWS)] * number, config))
+def _policy(models: dict[str, PreTrainedModel], role: str = "policy") -> Policy:
+    return Policy(models[role], COMPUTE, PAD)
+
+
+def _demonstrations() -> list[Demonstration]:
+    rows = zip(setting.prompts(ROWS), setting.completions(ROWS), strict=True)
+    return [
+        Demonstration(id=str(i), task="solve", prompt="", prompt_ids=ids, completion="",
+                      completion_ids=completion)
+        for i, (ids, completion) in enumerate(rows)
+    ]  # fmt: skip
 
 
 def _pairs() -> list[Preference]:
@@ -112,25 +117,6 @@ def _pairs() -> list[Preference]:
         )
         for i, (ids, chosen, rejected) in enumerate(zip(*columns, strict=True))
     ]  # fmt: skip
-
-
-def _dpo(model: PreTrainedModel, number: int) -> Steps:
-    config = preference.PreferenceConfig(
-        num_epochs=1, batch_size=ROWS, optim=OPTIM, num_checkpoints=0
-    )
-    reference, loss = torch.full((ROWS, 2), -200.0), presets.loss("dpo")
-    schedule = [range(ROWS)] * number
-    return _metrics(
-        preference.train(Policy(model, COMPUTE, PAD), _pairs(), reference, schedule, loss, config)
-    )
-
-
-def _reward(model: PreTrainedModel, number: int) -> Steps:
-    config = reward.RewardConfig(
-        num_epochs=1, batch_size=ROWS, optim=OPTIM, centring=0.0, margin=0.0
-    )
-    schedule = [range(ROWS)] * number
-    return _metrics(reward.train(ScalarHead(model, COMPUTE, PAD), _pairs(), schedule, config))
 
 
 def _sampler(model: PreTrainedModel) -> TransformersSampler:
@@ -151,53 +137,37 @@ def _sampling(model: PreTrainedModel) -> Steps:
         }
 
 
-def _models(model: PreTrainedModel, reference: PreTrainedModel | None) -> RlModels:
-    return RlModels(
-        policy=Policy(model, COMPUTE, PAD),
-        reference=Policy(reference, COMPUTE, PAD) if reference else None,
-        sampler=_sampler(model), decode=model_tokenizer.make_decode(setting.tokenizer()),
+def _online(models: dict[str, PreTrainedModel], number: int, **changes: object) -> Iterator[Step]:
+    """GRPO, or PPO where there is a value model."""
+    sizes = {
+        "num_steps": number, "prompts_per_step": PROMPTS, "temperature": 1.0,
+        "max_new_tokens": setting.LENGTH, "num_checkpoints": 0, "optim": OPTIM,
+    }  # fmt: skip
+    rl_models = RlModels(
+        policy=_policy(models),
+        reference=_policy(models, "reference") if "reference" in models else None,
+        sampler=_sampler(models["policy"]), decode=model_tokenizer.make_decode(setting.tokenizer()),
     )  # fmt: skip
+    if "value" in models:
+        config = PpoConfig(**sizes, samples_per_prompt=SAMPLES, value_optim=OPTIM)
+        method = presets.method("ppo_instructgpt", num_minibatches=1)
+        scorer, value = (ScalarHead(models[role], COMPUTE, PAD) for role in ("scorer", "value"))
+        rl_models = replace(rl_models, value=value)
+    else:
+        config = GroupRlConfig(**sizes, group_size=SAMPLES)
+        kl = {} if "reference" in models else {"kl": "none"}
+        method = presets.method("grpo_deepseekmath", aggregation="token_mean", **kl, **changes)
+        scorer = None
 
+    def judge(batch: Rollouts) -> CompletionRewards:
+        if scorer is not None:
+            return score_completions(Ensemble(members=[scorer], aggregate=mean), batch)
+        return CompletionRewards(totals=setting.reward([s.token_ids for s in batch.samples]))
 
-def _task(judge: Callable[..., CompletionRewards]) -> Task:
     rows = [
         Prompt(id=str(i), task="solve", question="", prompt="", prompt_ids=ids, answer="")
         for i, ids in enumerate(setting.prompts(PROMPTS))
     ]
-    return Task(prompts=rows, reward=judge, check_answers=None)
-
-
-def _sizes(number: int) -> dict[str, object]:
-    return {
-        "num_steps": number, "prompts_per_step": PROMPTS, "temperature": 1.0,
-        "max_new_tokens": setting.LENGTH, "num_checkpoints": 0, "optim": OPTIM,
-    }  # fmt: skip
-
-
-def _grpo(
-    model: PreTrainedModel, reference: PreTrainedModel | None, number: int, **changes: object
-) -> Steps:
-    config = GroupRlConfig(**_sizes(number), group_size=SAMPLES)
-    kl = {} if reference else {"kl": "none"}
-    method = presets.method("grpo_deepseekmath", aggregation="token_mean", **kl, **changes)
-    task = _task(
-        lambda batch: CompletionRewards(totals=setting.reward([s.token_ids for s in batch.samples]))
-    )
+    task = Task(prompts=rows, reward=judge, check_answers=None)
     settings = Settings(config=config, method=method, seed=0)
-    models = _models(model, reference)
-    return _metrics(rl.train(models, task, [range(PROMPTS)] * number, settings))
-
-
-def _ppo(models: dict[str, PreTrainedModel], number: int) -> Steps:
-    config = PpoConfig(**_sizes(number), samples_per_prompt=SAMPLES, value_optim=OPTIM)
-    method = presets.method("ppo_instructgpt", num_minibatches=1)
-    scorer, value = (ScalarHead(models[role], COMPUTE, PAD) for role in ("scorer", "value"))
-    ensemble = Ensemble(members=[scorer], aggregate=mean)
-    task = _task(lambda batch: score_completions(ensemble, batch))
-    rl_models = replace(_models(models["policy"], models["reference"]), value=value)
-    settings = Settings(config=config, method=method, seed=0)
-    return _metrics(rl.train(rl_models, task, [range(PROMPTS)] * number, settings))
-
-
-def _metrics(steps: Iterator) -> Steps:
-    return (step.metrics for step in steps)
+    return rl.train(rl_models, task, [range(PROMPTS)] * number, settings)

@@ -3,8 +3,7 @@
 Random weights of Qwen3-0.6B's and Qwen2.5-1.5B's shapes; nothing is downloaded. Prints a table,
 target beside measured, and writes it to tests/gpu/results.md, which is kept in the repository.
 Without a GPU, or with `--pretend`: the same functions on small models on the CPU, whose speeds are
-held to no target, and memory on the real shapes with tensors without numbers; written only where
-`--write` says so.
+held to no target; written only where `--write` says so.
 """
 
 import argparse
@@ -27,7 +26,7 @@ def measure(*, pretend: bool) -> Iterator:
     import torch
 
     from stages.models import device as devices
-    from tests.gpu import pretended, scales
+    from tests.gpu import scales
     from tests.gpu.measurements import MEASUREMENTS
 
     device = devices.setup(scales.COMPUTE)
@@ -44,8 +43,6 @@ def measure(*, pretend: bool) -> Iterator:
                 torch.cuda.empty_cache()
     finally:
         torch.set_autocast_enabled(device.type, False)
-    if pretend:
-        yield from pretended.memory(scales.REAL)
 
 
 def table(rows: list) -> str:
@@ -68,7 +65,7 @@ def machine(*, pretend: bool) -> str:
     if pretend:
         return (
             f"**No GPU has run this yet.** The pretended form on a CPU ({versions}): small models, "
-            f"whose speeds say nothing, and the real shapes on tensors without numbers."
+            f"whose speeds say nothing."
         )
     return f"{torch.cuda.get_device_name()}, {versions}, driver CUDA {torch.version.cuda}."
 
@@ -78,7 +75,7 @@ def main() -> int:
     import torch
 
     parser = argparse.ArgumentParser(prog="python -m tests.gpu")
-    parser.add_argument("--pretend", action="store_true", help="without a GPU: small, and fake")
+    parser.add_argument("--pretend", action="store_true", help="without a GPU: small models")
     parser.add_argument("--write", action="store_true", help="results.md in the pretended form too")
     options = parser.parse_args()
     pretend = options.pretend or not torch.cuda.is_available()

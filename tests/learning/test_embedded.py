@@ -107,16 +107,36 @@ def rule_as_one_step(drawn):
     )
 
 
-@pytest.mark.parametrize("name", presets.GROUP_RL)
-def test_group_preset(name, embedded, start):
-    models, method = make_models(embedded), presets.method(name)
-    reward = rule_as_one_step if method.advantage == "step_zscore" else rule
-    task = Task(prompts=embedded.train, reward=reward, check_answers=rollout_rewards.check_answers)
-    config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
+def learn(models, task, name):
+    """The metrics of each step, and the policy after the last."""
+    method = presets.method(name)
+    if name in presets.PPO:
+        config = PpoConfig(**SIZES, samples_per_prompt=8, optim=rate(2e-4), value_optim=rate(6e-4))
+    else:
+        config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
     settings = Settings(config=config, method=method, seed=1)
-    for _ in rl.train(models, task, rl.make_schedule(task, settings), settings):
-        pass
-    _, low, _ = report(name, rule, start, embedded.draw(models.policy.model))
+    steps = [*rl.train(models, task, rl.make_schedule(task, settings), settings)]
+    return [step.metrics for step in steps], models.policy.model
+
+
+@pytest.mark.parametrize("name", [*presets.GROUP_RL, *presets.PPO])
+def test_a_preset_of_rl_raises_its_reward(name, embedded, start, learned_reward):
+    models, method, compute = make_models(embedded), presets.method(name), embedded.compute
+    is_ppo, pad_id, device = name in presets.PPO, models.policy.pad_id, models.policy.device
+    reward = learned_reward if is_ppo and name not in MAXIMISES_RULE else rule
+    if is_ppo:
+        if method.value_init == "policy":
+            value = scalar_head.init_scalar_model(SFT, pad_id, compute, device)
+        else:
+            member, *_ = scalar_head.find_member_folders(REWARD_MODEL)
+            value = scalar_head.load_scalar_model(member, compute, device)
+        models = replace(models, value=ScalarHead(value, compute, pad_id))
+    task = Task(
+        prompts=embedded.train, check_answers=rollout_rewards.check_answers,
+        reward=rule_as_one_step if method.advantage == "step_zscore" else reward,
+    )  # fmt: skip
+    _, model = learn(models, task, name)
+    _, low, _ = report(name, reward, start, embedded.draw(model))
     assert low > 0
 
 
@@ -129,10 +149,9 @@ def test_distillation(name, embedded, start):
     """
     models, method = make_models(embedded), presets.method(name)
     task = Task(
-        prompts=embedded.train,
-        reward=rollout_rewards.reward_answers,
+        prompts=embedded.train, reward=rollout_rewards.reward_answers,
         check_answers=rollout_rewards.check_answers,
-    )
+    )  # fmt: skip
     if method.teacher_reads_solution:
         other, rows = embedded.load(), lines.read_lines(DEMONSTRATIONS, Demonstration)
         shown = teacher.show_solutions(task.prompts, rows, None)
@@ -141,37 +160,14 @@ def test_distillation(name, embedded, start):
     else:
         other = policy.load_policy(TEACHER, embedded.compute, models.policy.device)
     other = Policy(other, embedded.compute, models.policy.pad_id)
-    models = replace(models, reference=None, teacher=other)
-    config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
-    settings = Settings(config=config, method=method, seed=1)
-    steps = list(rl.train(models, task, rl.make_schedule(task, settings), settings))
-    divergences = [step.metrics["kl/teacher"] for step in steps]
+    history, model = learn(replace(models, reference=None, teacher=other), task, name)
+    divergences = [metrics["kl/teacher"] for metrics in history]
     print(f"\n{name}: KL to the teacher {divergences[0]:.3f} to {divergences[-1]:.3f}")
-    _, low, _ = report(name, rule, start, embedded.draw(models.policy.model))
+    _, low, _ = report(name, rule, start, embedded.draw(model))
     assert all(map(math.isfinite, divergences))
     if not method.teacher_reads_solution:
         assert sum(divergences[-4:]) < sum(divergences[:4])
         assert low > 0
-
-
-@pytest.mark.parametrize("name", presets.PPO)
-def test_ppo_preset(name, embedded, start, learned_reward):
-    models, method = make_models(embedded), presets.method(name)
-    reward = rule if name in MAXIMISES_RULE else learned_reward
-    task = Task(prompts=embedded.train, reward=reward, check_answers=rollout_rewards.check_answers)
-    compute, pad_id, device = embedded.compute, models.policy.pad_id, models.policy.device
-    if method.value_init == "policy":
-        value = scalar_head.init_scalar_model(SFT, pad_id, compute, device)
-    else:
-        member, *_ = scalar_head.find_member_folders(REWARD_MODEL)
-        value = scalar_head.load_scalar_model(member, compute, device)
-    models = replace(models, value=ScalarHead(value, compute, pad_id))
-    config = PpoConfig(**SIZES, samples_per_prompt=8, optim=rate(2e-4), value_optim=rate(6e-4))
-    settings = Settings(config=config, method=method, seed=1)
-    for _ in rl.train(models, task, rl.make_schedule(task, settings), settings):
-        pass
-    _, low, _ = report(name, reward, start, embedded.draw(models.policy.model))
-    assert low > 0
 
 
 # --- Pairs

@@ -36,29 +36,35 @@ def steps_of(drawn):
     return CompletionRewards(totals=[0.0] * len(mask), step_rewards=rewards, step_ends=mask)
 
 
-def gain(steps, num_steps=NUM_STEPS):
-    rewards = [step.metrics["reward/mean"] for step in steps]
-    assert len(rewards) == num_steps
+def play(method, config, task, *, batch_size=4, **models):
+    """The metrics of each step."""
+    settings = Settings(config=config, method=method, seed=0)
+    schedule = draws(8, config.num_steps, batch_size, seed=0)
+    models = make_models(load("llama"), **models)
+    return [step.metrics for step in rl.train(models, task, schedule, settings)]
+
+
+def gain(history):
+    rewards = [metrics["reward/mean"] for metrics in history]
     return sum(rewards[-4:]) / 4 - sum(rewards[:4]) / 4
 
 
-def slow_but(names, *quick):
+def slow_but(names, quick):
     """The names, with a mark for those that are not quick."""
-    marks = {name: [] if name in quick else [pytest.mark.slow] for name in names}
-    return [pytest.param(name, marks=marks[name]) for name in names]
+    return [pytest.param(n, marks=[] if n == quick else pytest.mark.slow) for n in names]
 
 
 @pytest.mark.parametrize("name", slow_but(presets.GROUP_RL, "grpo_deepseekmath"))
 def test_group_preset(name):
     method = presets.method(name)
     changes = {"num_minibatches": min(method.num_minibatches, 2)}
-    changes |= SCALE if method.overlong_buffer else {}
+    method = presets.method(name, **changes | (SCALE if method.overlong_buffer else {}))
     config = GroupRlConfig(**SIZES, prompts_per_step=4, group_size=4)
-    settings = Settings(config=config, method=presets.method(name, **changes), seed=0)
-    schedule = draws(8, NUM_STEPS, min(8, settings.max_prompts()), seed=0)
+    number = Settings(config=config, method=method, seed=0).max_prompts()
     task = make_task(reward=steps_of if method.advantage == "step_zscore" else None)
-    steps = list(rl.train(make_models(load("llama")), task, schedule, settings))
-    assert gain(steps) > 0.1
+    history = play(method, config, task, batch_size=min(8, number))
+    assert len(history) == NUM_STEPS
+    assert gain(history) > 0.1
 
 
 # A penalty for the scores of a reward model, ten times as far apart as the game's rewards.
@@ -69,36 +75,24 @@ TOO_DEAR = {"ppo_strong_kl", "ppo_environment"}
     "name", slow_but([n for n in presets.PPO if n not in TOO_DEAR], "ppo_instructgpt")
 )
 def test_ppo_preset(name):
-    value = scalar_head.init_scalar_model(checkpoint("llama", 1), PAD, compute(), CPU)
-    num_minibatches = min(presets.method(name).num_minibatches, 2)
-    method = presets.method(name, num_minibatches=num_minibatches)
+    method = presets.method(name, num_minibatches=min(presets.method(name).num_minibatches, 2))
     # A first step at 1e-2 moves the policy by 0.4 nats a token, forty times the penalty's target.
-    slow = method.surrogate == "kl_penalty"
-    rate = {"learning_rate": 3e-3 if slow else 1e-2}
-    num_steps = 2 * NUM_STEPS if slow else NUM_STEPS
-    config = PpoConfig(
-        **SIZES | {"optim": OPTIM | rate, "num_steps": num_steps},
-        prompts_per_step=4,
-        samples_per_prompt=4,
-        value_optim=OPTIM,
-    )
-    settings = Settings(config=config, method=method, seed=0)
-    models = make_models(load("llama"), value=ScalarHead(value, compute(), PAD))
-    steps = list(rl.train(models, make_task(), draws(8, num_steps, 4, seed=0), settings))
-    assert gain(steps, num_steps) > 0.1
+    slow = {"optim": OPTIM | {"learning_rate": 3e-3}, "num_steps": 2 * NUM_STEPS}
+    sizes = SIZES | (slow if method.surrogate == "kl_penalty" else {})
+    config = PpoConfig(**sizes, prompts_per_step=4, samples_per_prompt=4, value_optim=OPTIM)
+    value = scalar_head.init_scalar_model(checkpoint("llama", 1), PAD, compute(), CPU)
+    history = play(method, config, make_task(), value=ScalarHead(value, compute(), PAD))
+    assert gain(history) > 0.1
 
 
 @pytest.mark.parametrize("name", slow_but(presets.DISTILLATION, "opd"))
 def test_a_policy_comes_near_its_teacher(name):
-    method, num_steps = presets.method(name), 30
-    sizes = SIZES | {"num_steps": num_steps}
-    config = GroupRlConfig(**sizes, prompts_per_step=4, group_size=16)
-    settings = Settings(config=config, method=method, seed=0)
-    shown = {row.id: [*row.prompt_ids, EOS, *row.prompt_ids] for row in make_prompts(8)}
-    task = make_task()
-    task = replace(task, teacher_prompts=shown) if method.teacher_reads_solution else task
+    method, task = presets.method(name), make_task()
+    if method.teacher_reads_solution:
+        shown = {row.id: [*row.prompt_ids, EOS, *row.prompt_ids] for row in make_prompts(8)}
+        task = replace(task, teacher_prompts=shown)
+    config = GroupRlConfig(**SIZES | {"num_steps": 30}, prompts_per_step=4, group_size=16)
     teacher = Policy(load("llama", 1), compute(), PAD)
-    models = make_models(load("llama"), teacher=teacher, reference=None)
-    steps = rl.train(models, task, draws(8, num_steps, 4, seed=0), settings)
-    divergences = [step.metrics["kl/teacher"] for step in steps]
+    history = play(method, config, task, teacher=teacher, reference=None)
+    divergences = [metrics["kl/teacher"] for metrics in history]
     assert sum(divergences[-5:]) < 0.75 * sum(divergences[:5])

@@ -128,17 +128,12 @@ def test_seeds_that_disagree_widen_the_interval():
 
 
 def test_the_report_marks_what_is_worse():
-    def render(policy, baseline):
-        def summary(value):
-            interval = {"value": value, "low": value, "high": value, "problems": 20}
-            return {"probes": {"answer_list": interval}, "not_run": {"hint_sway": "no time"}}
+    def render(value):
+        interval = {"value": value, "low": value, "high": value, "problems": 20}
+        summary = {"probes": {"answer_list": interval}, "not_run": {"hint_sway": "no time"}}
+        compared = compare([value] * 20, [0.0] * 20, "answer_list")
+        return gate.render_report({"dpo": summary, "sft": summary}, {"dpo": compared}, {}, "sft", 3)
 
-        compared = compare([policy] * 20, [baseline] * 20, "answer_list")
-        summaries = {"dpo": summary(policy), "sft": summary(baseline)}
-        return gate.render_report(summaries, {"dpo": compared}, {}, "sft", 3)
-
-    text = render(1.0, 0.0)
-    assert "| probe | sft | dpo |" in text
-    assert "| 0.0 | **100.0 (+100.0 [+100.0, +100.0])**\\* |" in text
-    assert "- hint_sway: no time" in text
-    assert "| 100.0 | 100.0 (+0.0 [+0.0, +0.0]) |" in render(1.0, 1.0)
+    assert "| 100.0 | **100.0 (+100.0 [+100.0, +100.0])**\\* |" in render(1.0)
+    assert "| 0.0 | 0.0 (+0.0 [+0.0, +0.0]) |" in render(0.0)
+    assert "- hint_sway: no time" in render(0.0)

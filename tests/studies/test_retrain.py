@@ -99,17 +99,17 @@ def test_the_run_is_measured_beside_the_variants():
     ]  # fmt: skip
 
 
-def test_a_section_is_changed_key_by_key():
-    content = {"compute": {"rounding": "pinned", "dtype": "float32"}, "seeds": [0]}
-    changed = retrain.merge(content, {"compute": {"rounding": "native"}})
-    assert changed == {"compute": {"rounding": "native", "dtype": "float32"}, "seeds": [0]}
-    assert content["compute"]["rounding"] == "pinned"
-    changed = retrain.merge({"lora": "auto"}, {"lora": {"rank": 8, "alpha": 16}})
-    assert changed == {"lora": {"rank": 8, "alpha": 16}}
+SECTIONS = [
+    ({"a": {"b": 1, "c": 2}, "d": [0]}, {"a": {"b": 3}}, {"a": {"b": 3, "c": 2}, "d": [0]}),
+    ({"lora": "auto"}, {"lora": {"rank": 8}}, {"lora": {"rank": 8}}),
+]
 
 
-def test_a_budget_may_be_as_large_as_a_run_needs():
-    assert Experiment(rows=PAIR, tokens=2_000_000_000).tokens == 2_000_000_000
+@pytest.mark.parametrize(("content", "changes", "merged"), SECTIONS)
+def test_a_section_is_changed_key_by_key(content, changes, merged):
+    before = repr(content)
+    assert retrain.merge(content, changes) == merged
+    assert repr(content) == before
 
 
 def test_tokens_of_a_row_are_those_of_its_seed():

@@ -28,7 +28,7 @@ from stages.records.pools import Completion, ProblemResult, Score
 from stages.records.steps import split_steps
 from stages.rows import DATA
 from stages.sampler import Sample
-from studies import equal_compute, search, search_report, search_results, step_search
+from studies import equal_compute, search, search_results, step_search
 from studies.equal_compute import CostCurve, Place, SearchOutcome, place_on_curve
 from studies.search_results import ProblemSearch, SearchCost, SearchSolution
 from studies.step_search import Candidate, Search, SearchConfig
@@ -60,16 +60,11 @@ def scorer():
 
 def searched(scorer, parts, seed=0, sampler=None, **changes):
     config = SearchConfig(**CONFIG.model_dump() | changes)
-    return list(
-        step_search.run_searches(
-            sampler or make_sampler(load("llama").double()),
-            scorer,
-            parts,
-            config,
-            seed,
-            break_after=scorer.find_separator_tokens(32),
-        )
+    sampler, ends = (
+        sampler or make_sampler(load("llama").double()),
+        scorer.find_separator_tokens(32),
     )
+    return [*step_search.run_searches(sampler, scorer, parts, config, seed, break_after=ends)]
 
 
 def test_a_step_ends_with_a_token_of_the_separator(scorer):
@@ -106,20 +101,6 @@ def test_scores_equal_those_of_whole_solutions(scorer, aggregate):
         assert row.score == pytest.approx(KINDS[aggregate](scores), abs=1e-5)
     assert {row.finish_reason for row in rows} == {"stop", "length", "step"}
     assert max(len(row.step_scores) for row in rows) > 1
-
-
-def test_solutions_are_numbered_from_the_best(scorer):
-    (step,) = searched(scorer, [PROMPTS], trees=2, keep=2)
-    for prompt in PROMPTS:
-        rows = [r for r in step.rows if r.id == prompt.id and not isinstance(r, SearchCost)]
-        assert [row.index for row in rows] == list(range(len(rows)))
-        assert [row.score for row in rows] == sorted((r.score for r in rows), reverse=True)
-        for tree in (0, 1):
-            of_tree = [row for row in rows if row.tree == tree]
-            kept = [row for row in of_tree if row.kept]
-            assert 1 <= len(kept) <= 2
-            worst = min(row.score for row in kept)
-            assert all(row.score <= worst for row in of_tree if not row.kept)
 
 
 def test_one_sample_a_tree_is_plain_sampling(scorer):
@@ -184,6 +165,7 @@ def test_a_scripted_search_continues_the_best_steps(scorer):
         [25, BREAK, 30, 1], [20, BREAK, 30, 1], [12, 1], [25, BREAK, 5, 5, 1], [20, BREAK, 5, 5, 1]
     ]  # fmt: skip
     assert [row.kept for row in rows] == [True, True, False, False, False]
+    assert [row.index for row in rows] == [0, 1, 2, 3, 4]
     assert rows[0].step_scores == [25 / 32, 30 / 32]
     assert cost.generated_tokens == 8 + 2 * 5
     assert cost.dropped_tokens == 2, "the step that begins with 3"
@@ -195,71 +177,61 @@ def test_a_scripted_search_continues_the_best_steps(scorer):
     assert step.metrics["search/depth"] == 2
 
 
-def grown(parent, piece, score, *, finish="step", tree=0, steps=None):
-    """Each piece is a step, but for those that say otherwise."""
-    before = parent.ids if parent else ()
+def grown(parent, piece, score, *, finish="step", tree=0):
+    """Each piece is a step."""
     return Candidate(
-        tree=tree,
-        parent=parent,
-        piece=list(piece),
-        ids=(*before, *piece),
-        finish_reason=finish,
-        steps=steps or [*(parent.steps if parent else []), list(piece)],
+        tree=tree, parent=parent, piece=list(piece), score=score, finish_reason=finish,
+        ids=(*(parent.ids if parent else ()), *piece),
+        steps=[*(parent.steps if parent else []), list(piece)],
         step_scores=[*(parent.step_scores if parent else []), score],
-        score=score,
-    )
+    )  # fmt: skip
 
 
-def test_a_finished_solution_stays_in_the_competition():
-    search = Search(prompt=PROMPTS[0])
-    early = grown(None, [3, 1], 0.6, finish="stop")
-    better, worse = grown(None, [4], 0.9), grown(None, [5], 0.5)
-    search.choose([early, better, worse], keep=1, distinct=False)
-    assert search.live == search.beam == [better]
-    # What looked better leads to nothing: the solution that had lost its place has it again.
-    bad = [grown(better, [6], 0.2), grown(better, [7], 0.3)]
-    search.choose(bad, keep=1, distinct=False)
-    assert search.beam == [early]
-    assert search.live == []
-    assert search.solutions() == [early]
-    assert search.depth == 2
+STOP = {"finish": "stop"}
+CHOICES = {
+    # rounds of candidates, each (name, score, changes) after the one whose name begins its own;
+    # how many are kept; the beam, what goes on, and the solutions
+    "a finished solution stays in the competition": (
+        [[("done", 0.6, STOP), ("a", 0.9, {}), ("b", 0.5, {})], [("ac", 0.2, {}), ("ad", 0.3, {})]],
+        {"keep": 1}, ["done"], [], ["done"]),
+    "and is not continued": (
+        [[("a", 0.8, {}), ("b", 0.7, {}), ("done", 0.9, STOP)]],
+        {"keep": 2}, ["done", "a"], ["a"], None),
+    "its successor joins it": (
+        [[("a", 0.8, {}), ("b", 0.7, {}), ("done", 0.9, STOP)], [("ac", 0.85, STOP)]],
+        {"keep": 2}, ["done", "ac"], [], ["done", "ac"]),
+    "at the limit on steps live beams are solutions": (
+        [[("done", 0.5, STOP), ("a", 0.8, {}), ("b", 0.4, {})]],
+        {"keep": 1}, ["a"], ["a"], ["a", "done"]),
+    "trees do not compete": (
+        [[("a", 0.9, {}), ("b", 0.8, {}), ("c", 0.1, {"tree": 1}), ("d", 0.2, {"tree": 1})]],
+        {"keep": 1}, ["a", "d"], ["a", "d"], ["a", "d"]),
+    "of equal steps one is kept": (
+        [[("a", 0.9, {}), ("a", 0.9, {}), ("b", 0.1, {})]],
+        {"keep": 2, "distinct": True}, ["a", "b"], ["a", "b"], None),
+    "or both": (
+        [[("a", 0.9, {}), ("a", 0.9, {}), ("b", 0.1, {})]],
+        {"keep": 2}, ["a", "a"], ["a", "a"], None),
+}  # fmt: skip
 
 
-def test_a_finished_solution_is_not_continued():
-    search = Search(prompt=PROMPTS[0])
-    early = grown(None, [3, 1], 0.9, finish="stop")
-    others = [grown(None, [4], 0.8), grown(None, [5], 0.7)]
-    search.choose([*others, early], keep=2, distinct=False)
-    assert search.beam == [early, others[0]]
-    assert search.live == [others[0]]
-    last = grown(others[0], [6, 1], 0.85, finish="stop")
-    search.choose([last], keep=2, distinct=False)
-    assert search.solutions() == [early, last]
-
-
-def test_at_the_limit_on_steps_live_beams_are_solutions():
-    search = Search(prompt=PROMPTS[0])
-    done, live = grown(None, [3, 1], 0.5, finish="stop"), grown(None, [4], 0.8)
-    lost = grown(None, [5], 0.4)
-    search.choose([done, live, lost], keep=1, distinct=False)
-    assert search.solutions() == [live, done]
-
-
-def test_trees_do_not_compete():
-    search = Search(prompt=PROMPTS[0])
-    first = [grown(None, [4], 0.9, tree=0), grown(None, [5], 0.8, tree=0)]
-    second = [grown(None, [4], 0.1, tree=1), grown(None, [6], 0.2, tree=1)]
-    search.choose([*first, *second], keep=1, distinct=False)
-    assert search.live == [first[0], second[1]]
-
-
-def test_distinct_keeps_one_of_equal_steps():
-    for distinct, places in ((True, 1), (False, 2)):
-        search = Search(prompt=PROMPTS[0])
-        twins = [grown(None, [4], 0.9), grown(None, [4], 0.9)]
-        search.choose([*twins, grown(None, [5], 0.1)], keep=2, distinct=distinct)
-        assert search.live[:places] == twins[:places]
-        assert (search.live[1].ids == (5,)) == distinct
+@pytest.mark.parametrize("case", CHOICES)
+def test_what_a_search_keeps(case):
+    rounds, options, *expected = CHOICES[case]
+    search, grown_by_name = Search(prompt=PROMPTS[0]), {}
+    for candidates in rounds:
+        grown_here = [
+            grown(grown_by_name.get(name[0]), [ord(name[-1])], score, **changes)
+            for name, score, changes in candidates
+        ]
+        search.choose(grown_here, **{"distinct": False} | options)
+        grown_by_name |= {
+            name: item for (name, *_), item in zip(candidates, grown_here, strict=True)
+        }
+    names = {item.ids: name for name, item in grown_by_name.items()}
+    for part, name in zip((search.beam, search.live, search.solutions()), expected, strict=True):
+        assert name is None or [names[item.ids] for item in part] == name
+    assert search.depth == len(rounds)
 
 
 def test_kept_solutions_win_ties():
@@ -422,7 +394,7 @@ def test_searches_and_samples_are_compared_where_both_cost_the_same():
     versus = ends["searches"]["s"]["versus"]
     assert (versus["flops"]["a"]["at_end"], versus["flops"]["a"]["n"]) == (True, 4)
     assert versus["flops_once"]["a"] is None
-    assert "costs less than n = 1" in search_report.render_report(
+    assert "costs less than n = 1" in search.render_report(
         ends, image="x.png", way="best", num_seeds=3
     )
 
@@ -446,16 +418,7 @@ def test_the_verdict_follows_the_interval():
     curves = {"a": curve(0.5, 0.5, 0.5), "b": curve(0.2, 0.2, 0.2)}
     for mean, words in ((0.95, "beats"), (0.5, "cannot be told from"), (0.1, "is worse than")):
         result = compare(curves, s=outcome(25.0, weighted=mean))
-        assert f"{words} a (" in search_report.describe_result(result, way="weighted")
-
-
-def test_a_plot_is_drawn_twice_with_the_same_bytes(tmp_path):
-    result = compare(
-        {"a": curve(0.2, 0.4, 0.8)}, s=outcome(25.0, best=0.6, weighted=0.7, majority=0.5)
-    )
-    for name in ("a.png", "b.png"):
-        search_report.draw_equal_compute(tmp_path / name, result)
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+        assert f"{words} a (" in search.describe_result(result, way="weighted")
 
 
 # The study at work
@@ -548,27 +511,22 @@ def test_rows_and_metrics_fit_together(engine, folder, tmp_path):
     assert summary["per_problem"]["generated_tokens"] == pytest.approx(sum(tokens) / len(tokens))
     assert metrics["searches"]["dvts"]["tokens"] == pytest.approx(sum(tokens) / len(tokens))
     assert set(metrics["curves"]) == {"majority", "best-of-n, process", "weighted vote, process"}
+    # Samples cost their tokens, and what a process model reads of them besides.
+    pools = [
+        completion
+        for seed in SEEDS
+        for completion in lines.read_lines(DATA / f"samples/sft/{seed}/test.jsonl", Completion)
+    ]
+    mean = np.mean([len(row.completion_ids) for row in pools])
+    prompt = np.mean([len(prompt.prompt_ids) for prompt in studied_run.prompts("test", 6)])
+    plain, scored = (metrics["curves"][name]["2"] for name in ("majority", "best-of-n, process"))
+    policy, _ = metrics["parameters"]["0"]
+    assert plain["flops"] == pytest.approx(2 * policy * (prompt + 2 * mean))
+    assert plain["tokens"] == scored["tokens"] == pytest.approx(2 * mean)
+    assert scored["flops"] > plain["flops"]
     report = written["report.md"].decode()
     assert "| `dvts`, weighted vote |" in report
     assert "No verdict" in report, "of two seeds"
     assert written["plots/equal_compute.png"].startswith(b"\x89PNG")
     assert json.loads((STUDY / "journal/key.json").read_text())["stage"].endswith("dvc.yaml:search")
     assert run_study(engine) == written
-
-
-def test_samples_cost_their_tokens_and_a_process_model_its_steps_too(folder):
-    metrics = json.loads(run_study()["metrics.json"])
-    problems = [
-        list(lines.read_lines(DATA / f"samples/sft/{seed}/test.jsonl", Completion))
-        for seed in SEEDS
-    ]
-    mean = sum(len(row.completion_ids) for rows in problems for row in rows) / (2 * 6 * 8)
-    policy, _ = metrics["parameters"]["0"]
-    prompts = [len(prompt.prompt_ids) for prompt in studied_run.prompts("test", 6)]
-    prompt = sum(prompts) / len(prompts)
-    plain = metrics["curves"]["majority"]
-    assert plain["2"]["flops"] == pytest.approx(2 * policy * (prompt + 2 * mean))
-    assert plain["2"]["tokens"] == pytest.approx(2 * mean)
-    scored = metrics["curves"]["best-of-n, process"]
-    assert scored["2"]["flops"] > plain["2"]["flops"]
-    assert scored["2"]["tokens"] == plain["2"]["tokens"]

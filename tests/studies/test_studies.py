@@ -15,8 +15,8 @@ from pydantic import Field
 from studied_run import ROOT
 
 from stages.config import PARAMS_PATH, PRESETS_PATH, Params, read_yaml
-from stages.rows import ENTRY_POINTS, STAGES
-from stages.runtime import identity, runs
+from stages.rows import ENTRY_POINTS
+from stages.runtime import identity
 from studies import __main__ as command
 from studies import copies
 from studies import study as studies
@@ -27,12 +27,6 @@ from studies.study import DVC_YAML, STUDY_PARAMS
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def test_the_journals_of_a_study_are_in_its_own_folder():
-    folder = Path("data/studies/checkpoints/dpo/journal")
-    assert runs.journals_of(f"{DVC_YAML}:checkpoints@dpo") == folder
-    assert runs.journals_of("train@dpo") == Path("data/journals/train/dpo")
 
 
 def test_rows_and_plots_take_their_place_together_or_not_at_all():
@@ -91,23 +85,24 @@ def test_no_section_is_without_a_study_and_no_study_without_its_code():
     assert set(read_yaml(ROOT / STUDY_PARAMS)) <= set(content)
 
 
-def test_the_interval_of_a_rate_ends_at_0_and_1_and_that_of_a_difference_does_not():
-    # Two problems: a squared standard error of 1/16, and 3/64 for what is rare; t of one degree of
-    # freedom 12.706, so 0.25 ± 4.2022.
-    values = np.array([[0.0, 0.5]])
-    assert studies.estimate_interval(values, confidence=0.95, is_rate=True) == {
-        "value": 0.25, "low": 0.0, "high": 1.0,
-    }  # fmt: skip
-    difference = studies.estimate_interval(values, confidence=0.95)
-    assert (difference["low"], difference["high"]) == pytest.approx((-3.9522, 4.4522), abs=1e-4)
+INTERVALS = {
+    # values, whether a rate; the interval: two problems have a squared standard error of 1/16, and
+    # 3/64 for what is rare; t of one degree of freedom 12.706
+    "a rate ends at 0 and 1": ([[0.0, 0.5]], True, (0.25, 0.0, 1.0)),
+    "a difference does not": ([[0.0, 0.5]], False, (0.25, -3.9522, 4.4522)),
+    # 20 of 20: 1 - t of 19 degrees, 2.093024, times the root of 3 by 20
+    "1 but for rounding": (
+        [[1.0, 1.0 - 1.2e-16, 1.0 + 2.3e-16, 1.0] * 5] * 2, True, (1.0, 0.8187, 1.0)),
+}  # fmt: skip
 
 
-def test_a_rate_that_is_1_but_for_rounding_has_the_interval_of_one_that_is_1():
-    # 20 of 20 at 95 %: 1 - t of 19 degrees, 2.093024, times the root of 3 by 20
-    values = np.array([[1.0, 1.0 - 1.2e-16, 1.0 + 2.3e-16, 1.0] * 5] * 2)
-    assert values.min() < 1.0 < values.max()
-    interval = studies.estimate_interval(values, confidence=0.95, is_rate=True)
-    assert interval == pytest.approx({"value": 1.0, "low": 0.8187, "high": 1.0}, abs=1e-4)
+@pytest.mark.parametrize("case", INTERVALS)
+def test_intervals_by_hand(case):
+    values, is_rate, expected = INTERVALS[case]
+    interval = studies.estimate_interval(np.array(values), confidence=0.95, is_rate=is_rate)
+    assert interval == pytest.approx(
+        dict(zip(("value", "low", "high"), expected, strict=True)), abs=1e-4
+    )
 
 
 # `python -m studies`: a study is a stage of the project once it has run
@@ -309,31 +304,28 @@ def test_rows_come_after_what_they_are_made_from():
     assert copies.list_needed_rows(PLAN, "policies", "base") == []
 
 
-def test_a_row_is_told_as_dvc_tells_it():
-    command = copies.make_row_command("policies", "dpo", PLAN["policies"]["dpo"])
-    assert command.entry_point == "train_dpo"
-    assert command.words == (
-        "dpo", "--train", "dpo", "--preset", "dpo", "--from", "sft", "--on", "pairs/verifier",
-    )  # fmt: skip
-    assert command.output == "policies/dpo/model"
-    pool = copies.make_row_command("pools", "sft", PLAN["pools"]["sft"])
-    assert (pool.entry_point, pool.output) == ("pool", "pools/sft")
-    assert pool.words == ("sft", "--from", "sft", "--split", "preference")
-    assert (
-        copies.make_row_command("pairs", "verifier", PLAN["pairs"]["verifier"]).entry_point
-        == "label_verifier"
-    )
-    steps = {"by": "completions", "preset": "c", "from": "sft", "on": "pools/sft"}
-    of_steps = copies.make_row_command("steps", "sft", steps)
+DPO = ("dpo", "--train", "dpo", "--preset", "dpo", "--from", "sft", "--on", "pairs/verifier")
+COMMANDS = {
+    ("policies", "dpo"): ("train_dpo", DPO, "policies/dpo/model", "train@dpo"),
+    ("pools", "sft"): (
+        "pool", ("sft", "--from", "sft", "--split", "preference"), "pools/sft", "pool@sft"),
+    ("pairs", "verifier"): ("label_verifier", None, "pairs/verifier", "label@verifier"),
     # a child dies with the study only if `runtime/process` knows it by DVC's name of its stage
-    assert (of_steps.entry_point, of_steps.stage) == ("steps_completions", "label_steps@sft")
+    ("steps", "sft"): ("steps_completions", None, "steps/sft", "label_steps@sft"),
+    ("rewards", "preference"): (
+        "reward_preference", None, "rewards/preference", "reward@preference"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("table", STAGES)
-def test_every_table_is_a_stage_of_dvc_yaml(table):
+@pytest.mark.parametrize(("table", "name"), COMMANDS)
+def test_the_command_of_a_row_is_that_of_dvc(table, name):
+    steps = {"sft": {"by": "completions", "preset": "c", "from": "sft", "on": "pools/sft"}}
+    made = copies.make_row_command(table, name, (PLAN | {"steps": steps})[table][name])
+    entry_point, words, output, stage = COMMANDS[table, name]
+    assert made == (entry_point, words or made.words, output, stage)
+    assert entry_point in ENTRY_POINTS
     stages = read_yaml(ROOT / "dvc.yaml")["stages"]
-    rows = [name for name, item in stages.items() if item.get("foreach") == f"${{{table}}}"]
-    assert rows[0] == STAGES[table]
+    assert stages[stage.partition("@")[0]]["foreach"] == f"${{{table}}}"
 
 
 def test_a_copy_has_its_own_numbers_and_shares_the_rest(tmp_path, stand_in):
@@ -363,9 +355,3 @@ def test_a_stage_that_fails_says_why(tmp_path, stand_in):
     copy = copies.make_copy(tmp_path / "copy")
     with pytest.raises(RuntimeError, match=r"sample@broken failed in .*\n.*this is why"):
         copy.run(Command("sample", ("broken",), "samples/broken", "sample@broken"))
-
-
-def test_every_stage_that_a_copy_may_run_is_there():
-    for table, rows in PLAN.items():
-        for name, row in rows.items():
-            assert copies.make_row_command(table, name, row).entry_point in ENTRY_POINTS

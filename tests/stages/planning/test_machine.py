@@ -71,12 +71,15 @@ def test_passes_grow_until_they_are_long_enough_or_full(monkeypatch):
     sizes = dict[str, list[int]]()
 
     class Model:
+        share = 0.25
+
         def __init__(self, request):
             pass
 
         def run(self, kind, rows):
             sizes.setdefault(kind, []).append(rows)
-            return Cost(rows * {"trained": 0.01, "forward": 0.1, "sampled": 0.5}[kind], 10 * rows)
+            seconds = {"trained": 0.01, "forward": 0.1, "sampled": 0.5}[kind] * rows
+            return Cost(seconds + 0.6 * (kind == "sampled"), 10 * rows)
 
     monkeypatch.setattr(speed, "TimedModel", Model)
     compute = REQUEST["compute"] | {"rounding": "pinned"}
@@ -84,7 +87,8 @@ def test_passes_grow_until_they_are_long_enough_or_full(monkeypatch):
     # At most 9 rows of a step, 256 / (7 + 5) of a micro-batch; two sizes of a sampled batch.
     assert {kind: [*dict.fromkeys(rows)] for kind, rows in sizes.items()} == {
         "trained": [1, 4, 9], "forward": [1, 4], "sampled": [1, 4]}  # fmt: skip
-    assert rates == pytest.approx({"trained": 1000, "forward": 100, "sampled": 20, "step": 0})
+    # 0.6 s are 3 decode steps without rows, of a quarter of the weights.
+    assert rates == pytest.approx({"trained": 1000, "forward": 100, "sampled": 20, "step": 0.8})
 
 
 @pytest.mark.slow
@@ -257,9 +261,9 @@ def test_problems_of_a_plan(name):
     config = LlamaConfig(max_position_embeddings=positions)
     model = Model(config=config, tokenizer=tokenizer, data=DATA, facts=None)
     plan = Plan(content=CONTENT | {"engine": engine}, presets={}, rows={}, data=DATA)
-    found = list(checkup.find_problems(model, stages, plan, {"vllm": vllm}))
-    assert len(found) == (words is not None)
-    assert all(re.search(words, problem) for problem in found)
+    problems = list(checkup.find_problems(model, stages, plan, {"vllm": vllm}))
+    assert len(problems) == (words is not None)
+    assert all(re.search(words, problem) for problem in problems)
     if stages == [REMOTE]:
         assert checkup.make_trial(REMOTE, model, plan) is None
 
