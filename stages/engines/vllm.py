@@ -78,9 +78,20 @@ class VllmSampler:
             }
             for limit, seed in zip(limits, seeds, strict=True)
         ]
-        results = self._generate(prompts, params)
-        outputs = [sorted(result.outputs, key=lambda output: output.index) for result in results]
-        return [[self._sample(output) for output in samples] for samples in outputs]
+        groups: list[list[Sample]] = []
+        for result in self._generate(prompts, params):
+            groups.append([])
+            for output in sorted(result.outputs, key=lambda output: output.index):
+                ids, reason = list(output.token_ids), output.finish_reason
+                assert reason in ("stop", "length"), reason
+                # The token that stopped it is the last one; `stop_reason` would name it again.
+                if reason == "stop" and ids[-1] not in self.eos_ids:
+                    reason = "step"
+                steps = zip(output.logprobs, ids, strict=True)
+                logprobs = [step[token_id].logprob for step, token_id in steps]
+                sample = Sample(token_ids=ids, logprobs=logprobs, finish_reason=reason)
+                groups[-1].append(sample)
+        return groups
 
     def next_logprobs(
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
@@ -96,15 +107,11 @@ class VllmSampler:
         ]
         results = iter(self._generate([prompt for prompt in prompts for _ in chunks], params))
         for number in range(len(prompts)):
-            yield (
-                number,
-                [
-                    first[token].logprob
-                    for chunk in chunks
-                    for first in [next(results).outputs[0].logprobs[0]]
-                    for token in chunk
-                ],
-            )
+            logprobs: list[float] = []
+            for chunk in chunks:
+                first = next(results).outputs[0].logprobs[0]
+                logprobs += [first[token].logprob for token in chunk]
+            yield number, logprobs
 
     def close(self) -> None:
         """See `stages.sampler.Engine.close`."""
@@ -124,20 +131,6 @@ class VllmSampler:
         settings = [SamplingParams(detokenize=False, **values) for values in params]
         with vllm_hosting.vllm_precision():
             return self.llm.generate(requests, settings, use_tqdm=False)
-
-    def _sample(self, output: Any) -> Sample:
-        token_ids = list(output.token_ids)
-        assert output.finish_reason in ("stop", "length"), output.finish_reason
-        # The token that stopped it is the last one; `stop_reason` would name it again.
-        at_end = output.finish_reason == "length" or token_ids[-1] in self.eos_ids
-        return Sample(
-            token_ids=token_ids,
-            logprobs=[
-                step[token_id].logprob
-                for step, token_id in zip(output.logprobs, token_ids, strict=True)
-            ],
-            finish_reason=output.finish_reason if at_end else "step",
-        )
 
 
 def start_vllm(
