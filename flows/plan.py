@@ -106,8 +106,10 @@ def with_ancestors(graph: dict[str, StageNode], names: set[str]) -> set[str]:
 
 def link_stages(graph: dict[str, StageNode]) -> Any:
     """The stages with an edge from each to those that it needs."""
-    upstream = {name: node.upstream for name, node in graph.items()}
-    return networkx.from_dict_of_lists(upstream, create_using=networkx.DiGraph)
+    needs = networkx.DiGraph()
+    needs.add_nodes_from(graph)
+    needs.add_edges_from((name, before) for name, node in graph.items() for before in node.upstream)
+    return needs
 
 
 def make_plan(root: Path, targets: list[str] | None = None) -> dict[str, StageNode]:
