@@ -184,6 +184,13 @@ def test_equal_completions_are_one_outcome():
     ]  # fmt: skip
 
 
+def test_of_repeats_the_first_stands_where_the_last_one_stood():
+    """Draws by a seed depend on the order, so another one would be other labels everywhere."""
+    rows = [row(0), row(1), row(2, ids=0), row(3), row(4, ids=1)]
+    assert [item.index for item in verifier_labels.drop_repeats(rows)] == [0, 3, 1]
+    assert select(rows) == [0, 3, 1]
+
+
 @pytest.mark.parametrize("draw", [
     lambda seed: pairs([row(i, "42" if i < 4 else "7") for i in range(8)], 2, seed),
     lambda seed: select([row(index) for index in range(6)], 2, seed),
