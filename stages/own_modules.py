@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -98,7 +98,7 @@ def list_settings() -> dict[str, Setting]:
     main thread, which alone can set them.
     """
     settings: dict[str, Setting] = {
-        "working folder": (os.getcwd, os.chdir), "locale": (_set_locale, _set_locale),
+        "working folder": (_get_folder, os.chdir), "locale": (_set_locale, _set_locale),
         "recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
     }  # fmt: skip
     if threading.current_thread() is threading.main_thread():
@@ -127,14 +127,38 @@ def list_settings() -> dict[str, Setting]:
             )
             for device in ("cpu", "cuda")
         }
-        settings |= {
-            f"precision of float32 products of {backend.__name__}": (
-                partial(getattr, backend.matmul, "fp32_precision"),
-                partial(setattr, backend.matmul, "fp32_precision"),
-            )
-            for backend in (torch.backends.cuda, torch.backends.mkldnn)
-        }
+        settings["precision of float32 products"] = _get_precision, _set_precision
     return settings
+
+
+def _get_folder() -> Path | None:
+    with suppress(FileNotFoundError):
+        return Path.cwd()
+    return None  # code went to a temporary folder, which is gone
+
+
+def _get_precision() -> tuple[str, str, str | None]:
+    """That of CUDA and of mkldnn, and of both by the older name; None: torch sees a mix of these.
+
+    `set_float32_matmul_precision` and `allow_tf32` change both, and where they differ afterwards
+    torch refuses every product on a GPU.
+    """
+    import torch
+
+    name, backends = None, torch.backends
+    with suppress(RuntimeError):
+        name = torch.get_float32_matmul_precision()
+    return backends.cuda.matmul.fp32_precision, backends.mkldnn.matmul.fp32_precision, name
+
+
+def _set_precision(precision: tuple[Any, Any, str | None]) -> None:
+    import torch
+
+    cuda, mkldnn, name = precision
+    if name is not None:
+        torch.set_float32_matmul_precision(name)  # of the others, too
+    torch.backends.cuda.matmul.fp32_precision = cuda
+    torch.backends.mkldnn.matmul.fp32_precision = mkldnn
 
 
 def describe_error(error: BaseException) -> str:

@@ -4,7 +4,7 @@
 
 Measures every family with its default parameters, on `NUM_ITEMS` items of seed 0 (of the slowest
 `NUM_SLOW`): three processes make the same items, two of them with one PYTHONHASHSEED. The lists in
-`stages/sources/reasoning_gym.py` are what this finds. It reads no run, and is no stage of DVC.
+`stages/sources/reasoning_gym.yaml` are what this finds. It reads no run, and is no stage of DVC.
 """
 
 import contextlib
@@ -131,7 +131,7 @@ def run_measurement(work: str, hash_seed: str) -> dict[str, Any]:
 
 
 def classify(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:
-    """The lists of `stages/sources/reasoning_gym.py` that follow from the measurements."""
+    """The lists of `stages/sources/reasoning_gym.yaml` that follow from the measurements."""
     lists = {
         "HASH_SEED": {name for name, row in measured.items() if row["varies"]},
         "NO_ANSWER": {name for name, row in measured.items() if not row["has_answers"]},

@@ -51,10 +51,9 @@ def check_pool(prompt: Prompt, pool: Sequence[Completion]) -> CheckedProblem:
 
 
 def drop_repeats(rows: Sequence[Completion]) -> list[Completion]:
-    """The first of each group of completions with the same tokens.
+    """The first of each group of completions with the same tokens, in the order of their last ones.
 
-    In the order of the groups' last completions: seeds draw by place, so another order is another
-    draw of pairs.
+    What is drawn from these by a seed depends on their order.
     """
     return list({tuple(row.completion_ids): row for row in reversed(rows)}.values())[::-1]
 
@@ -77,9 +76,8 @@ def label_pairs(
     """
     checked = check_pool(prompt, pool)
     finished = [row for row in checked.right if row.finish_reason == "stop"]
-    pairs = draw_pairs(
-        drop_repeats(finished), drop_repeats(checked.wrong), max_pairs=max_pairs, seed=seed
-    )
+    right, wrong = drop_repeats(finished), drop_repeats(checked.wrong)
+    pairs = draw_pairs(right, wrong, max_pairs=max_pairs, seed=seed)
     return LabelledPairs(
         [make_preference(prompt, *pair, 1.0, "verifier") for pair in pairs], checked
     )

@@ -326,10 +326,12 @@ def join(before: list[Turn], turns: list[Turn], name: str) -> list[Turn]:
 
     A system message may stand in one of the two. RejectedError where both ask something else.
     """
+    if turns[: len(before)] == before:
+        return turns
     systems = [turn for turn in turns if turn.role == "system"]
     prompt, answer = ([turn for turn in side if turn.role != "system"] for side in (before, turns))
     if prompt and answer[: len(prompt)] == prompt:
-        if systems and prompt != before and turns[: len(before)] != before:
+        if systems and prompt != before:
             raise RejectedError(f"two systems: '{name}' has another system message")
         return turns if systems else [*before[: len(before) - len(prompt)], *answer]
     if before and turns[0].role not in ("assistant", "tool"):

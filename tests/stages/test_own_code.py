@@ -303,10 +303,7 @@ CHANGES: dict[str, Callable[[], object]] = {
     "deterministic mode": lambda: torch.use_deterministic_algorithms(True),
     "autocast of cpu": lambda: torch.set_autocast_enabled("cpu", True),
     "autocast of cuda": lambda: torch.set_autocast_enabled("cuda", True),
-    "precision of float32 products of torch.backends.cuda": lambda: (
-        torch.set_float32_matmul_precision("high")),
-    "precision of float32 products of torch.backends.mkldnn": lambda: (
-        torch.set_float32_matmul_precision("medium")),
+    "precision of float32 products": lambda: torch.set_float32_matmul_precision("high"),
 }  # fmt: skip
 """Setting of the process -> a change of it in the user's code."""
 
@@ -352,6 +349,32 @@ def test_a_setting_that_own_code_changes_is_put_back_and_named_once(name, caplog
     finally:
         for key, (_, write) in settings.items():
             write(before[key])
+
+
+def use_tf32_by_its_new_name():
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+
+
+@pytest.mark.parametrize("change", [
+    lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+    lambda: torch.set_float32_matmul_precision("medium"), use_tf32_by_its_new_name,
+])  # fmt: skip
+def test_products_are_possible_after_either_name_of_their_precision_was_changed(change):
+    """Each product on a GPU reads what `allow_tf32` does, an error where the names differ."""
+    before = own_modules._get_precision()
+    with own_modules.restored_settings():
+        change()
+    assert own_modules._get_precision() == before
+    assert torch.backends.cuda.matmul.allow_tf32 is False
+
+
+def test_code_may_leave_a_folder_that_is_gone(tmp_path):
+    before = Path.cwd()
+    with own_modules.restored_settings():
+        (tmp_path / "inner").mkdir()
+        os.chdir(tmp_path / "inner")
+        (tmp_path / "inner").rmdir()
+    assert Path.cwd() == before
 
 
 def test_so_is_one_that_the_import_of_own_code_changes(write):

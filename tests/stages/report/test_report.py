@@ -222,6 +222,16 @@ def test_what_was_not_measured_has_no_section(run):
     assert not any(f"# {name}" in read(run, "report.md") for name in sections)
 
 
+@pytest.mark.parametrize("kind", ["no_effect", "no_skill"])
+def test_controls_of_one_kind_have_a_section(run, kind):
+    plan = json.loads(Path("data/plan.json").read_text())
+    for name in CONTROLS:
+        plan["policies"][name]["control"] = kind
+    report_inputs.write_json("plan.json", plan)
+    compare.main()
+    assert "# Controls" in read(run, "report.md")
+
+
 def test_without_gold_answers_the_report_is_of_rewards(run):
     path, names = Path("data/prompts/test.jsonl"), {**report_inputs.POLICIES, **CONTROLS}
     prompts = [replace(prompt, answer=None) for prompt in lines.read_lines(path, Prompt)]

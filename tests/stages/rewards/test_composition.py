@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 
 from stages.algorithms.group_advantages import normalised_sum
+from stages.loops import rollout_rewards
 from stages.rewards import components, model_components
 from stages.rewards.completion_rewards import (
     MAX_SHOWN,
@@ -250,6 +251,11 @@ def test_joined_batches_keep_their_order_their_steps_and_their_means():
     assert join_rewards([CompletionRewards(totals=[1.0])]).step_rewards is None
     with pytest.raises(ValueError, match="together"):
         CompletionRewards(totals=[0.0], step_rewards=torch.zeros(1, 2))
+
+
+def test_each_completion_is_checked_against_the_gold_answer_of_its_own_prompt():
+    drawn = Answers(["#### 7", "#### 8", "#### 8", "no idea"], ["7", "8"], group_size=2)
+    assert rollout_rewards.check_answers(drawn) == [True, False, True, False]
 
 
 # --- what stops a run
