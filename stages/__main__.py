@@ -20,8 +20,7 @@ from typing import Any
 from stages.runtime import fork_server, process
 
 OF_ALL_ROWS = ("compare", "track")
-WITHOUT_MODEL = ("environment", *OF_ALL_ROWS)
-"""Entry points that do not depend on `compute`: they compute nothing with a model."""
+"""Entry points without a row. They compute nothing with a model, and do not depend on `compute`."""
 SERVE = "--serve"
 IMPORTED_LATE = ("report.comparison", "report.page", "report.plots", "tracking.view")
 """What compare and track import when they work: scipy, matplotlib and MLflow with them."""
@@ -39,7 +38,7 @@ def find_main(words: Sequence[str]) -> partial[None]:
             f"expected an entry point, found {words[0] if words else 'none'}: name one of "
             f"{', '.join(modules)}"
         )
-    if words[0] not in WITHOUT_MODEL:
+    if words[0] not in OF_ALL_ROWS:
         adopt_rounding()
     # A module that has several entry points needs the first word.
     return partial(load(modules[words[0]]).main, *words[words[0] in OF_ALL_ROWS :])
@@ -69,5 +68,5 @@ if __name__ == "__main__":
             load("params").adopt_rounding()
             words = fork_server.serve(int(words[1]), check, import_more)
         elif words:
-            fork_server.work_in_fork(imports_much=words[0] not in WITHOUT_MODEL)
+            fork_server.work_in_fork(imports_much=words[0] not in OF_ALL_ROWS)
         find_main(words)()

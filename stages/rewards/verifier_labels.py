@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stages.records.pools import Completion, deduplicate, make_demonstration, make_preference
+from stages.records.pools import Completion, make_demonstration, make_preference
 from stages.records.preferences import Outcome, Preference
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards import answer_checker
@@ -50,6 +50,15 @@ def check_pool(prompt: Prompt, pool: Sequence[Completion]) -> CheckedProblem:
     return CheckedProblem(prompt=prompt, right=sides[True], wrong=sides[False])
 
 
+def drop_repeats(rows: Sequence[Completion]) -> list[Completion]:
+    """The first of each group of completions with the same tokens.
+
+    In the order of the groups' last completions: seeds draw by place, so another order is another
+    draw of pairs.
+    """
+    return list({tuple(row.completion_ids): row for row in reversed(rows)}.values())[::-1]
+
+
 class LabelledPairs(NamedTuple):
     """Preference pairs of a problem's pool, with the verdicts that they are made of."""
 
@@ -68,8 +77,9 @@ def label_pairs(
     """
     checked = check_pool(prompt, pool)
     finished = [row for row in checked.right if row.finish_reason == "stop"]
-    (right, _), (wrong, _) = deduplicate(finished), deduplicate(checked.wrong)
-    pairs = draw_pairs(right, wrong, max_pairs=max_pairs, seed=seed)
+    pairs = draw_pairs(
+        drop_repeats(finished), drop_repeats(checked.wrong), max_pairs=max_pairs, seed=seed
+    )
     return LabelledPairs(
         [make_preference(prompt, *pair, 1.0, "verifier") for pair in pairs], checked
     )
@@ -158,7 +168,7 @@ def select_demonstrations(
 
     A completion that was cut is left out, right or not: it would teach not to stop.
     """
-    finished, _ = deduplicate([row for row in pool if row.finish_reason == "stop"])
+    finished = drop_repeats([row for row in pool if row.finish_reason == "stop"])
     right = check_pool(prompt, finished).right
     if len(right) > max_kept:
         right = sorted(random.Random(seed).sample(right, max_kept), key=lambda row: row.index)
@@ -200,7 +210,7 @@ def balance_outcomes(
     Equal completions count once. Where one side has less than its half of the places, the other
     takes them. `max_per_problem` is at least 2, or no problem could have both.
     """
-    (right, _), (wrong, _) = deduplicate(checked.right), deduplicate(checked.wrong)
+    right, wrong = drop_repeats(checked.right), drop_repeats(checked.wrong)
     total = 1.0 if right and wrong else one_class_weight
     if not total:
         return []

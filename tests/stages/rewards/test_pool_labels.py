@@ -176,6 +176,12 @@ def test_a_problem_of_one_class_is_dropped_or_weighs_what_the_preset_says(right,
     assert weights == pytest.approx([0.3 / (right + wrong)] * (right + wrong))
 
 
+def test_of_equal_completions_the_first_counts_at_the_place_of_the_last():
+    """Seeds draw by place: another order would be other pairs in every pipeline."""
+    kept = verifier_labels.drop_repeats([row(0), row(1), row(2, ids=0), row(3)])
+    assert [completion.index for completion in kept] == [1, 0, 3]
+
+
 def test_equal_completions_are_one_outcome():
     rows = [row(0), row(1, ids=0), row(2, "7"), row(3, "7", ids=2)]
     result = balance_outcomes(check_pool(PROMPT, rows), 4, 0.0, 0)
