@@ -629,7 +629,7 @@ class Trainer:
             )
             grids, mask = of_rollouts.rows_of(batch), batch.mask
             old = new.logprobs.detach() if grids.old_logprobs is None else grids.old_logprobs
-            if is_first_update:
+            if is_first_update and grids.old_logprobs is not None:
                 check_first_ratio(new.logprobs, old)
             loss, is_clipped = policy_loss(new, old, grids, mask, minibatch, settings)
             loss.backward()

@@ -264,6 +264,8 @@ class Run:
                     record.end_step()
                     flags = record.is_due(), process.is_stop_requested()
                     is_due, is_stopped = sharding.broadcast_from_rank0(flags)
+                    if is_stopped:  # the checkpoint before it may still be written
+                        process.extend(process.SECONDS_TO_SAVE)
                     if is_due or is_stopped:
                         record.checkpoint()
                     if is_stopped:
@@ -274,10 +276,11 @@ class Run:
             process.extend(process.SECONDS_TO_SAVE)
             if record.can_copy():
                 record.checkpoint()
+            name = f"seed {self.seed}, {self._loop}" if self._loop else f"seed {self.seed}"
             if (step := record.close()) and not self.rank:
-                logger.info("seed %d: saved; the next start resumes after step %d", self.seed, step)
+                logger.info("%s: saved; the next start resumes after step %d", name, step)
             elif not self.rank:
-                logger.info("seed %d: no step is saved: the next start begins anew", self.seed)
+                logger.info("%s: no step of it is saved: the next start begins it anew", name)
             raise
         finally:
             record.close()

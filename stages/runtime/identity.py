@@ -170,7 +170,7 @@ def claim(
     PIPE.mkdir(exist_ok=True)
     with (PIPE / f"{name}.lock").open("a+") as lock:
         _hold(lock, stage)
-        _sweep(name, key)
+        _sweep(name, None if loaded is None else key)
         folder = PIPE / f"{name}-{key[:16]}"
         folder.mkdir(exist_ok=True)
         record = folder / EXECUTION
@@ -224,23 +224,26 @@ def _is_orphan(lock: IO[str]) -> bool:
     return True
 
 
-def _sweep(stage: str, key: str) -> None:
+def _sweep(stage: str, key: str | None) -> None:
     """Remove the folders of executions whose outputs are in dvc.lock, or soon are replaced.
 
     Seeds that are to be joined stay: what dvc.lock has of these inputs may be an older run's.
+    `key`: of the inputs that the stage starts with; None: it is run by hand, which says nothing of
+    what dvc will run, and is no reason to remove what a stage resumes from.
     """
     for folder in {ended.parent for ended in PIPE.glob(f"*/{ENDED}")}:
         execution = read_execution(folder / EXECUTION)
         if (
             execution is None
             or (not _is_partial(folder) and recorded(execution))
-            or (name_of(execution.stage) == stage and execution.input_key != key)
+            or (key and name_of(execution.stage) == stage and execution.input_key != key)
         ):
             with suppress(OSError):  # another start sweeps, too
                 folder.rename(f"{folder}.gone")
                 if execution is not None and _is_partial(Path(f"{folder}.gone")):
                     logger.warning("finished seeds of other inputs are removed: %s", folder)
-    others = [folder for folder in find_folders(stage) if folder.name != f"{stage}-{key[:16]}"]
+    folders = find_folders(stage) if key else []
+    others = [folder for folder in folders if folder.name != f"{stage}-{key}"[: len(stage) + 17]]
     for folder in others[NUM_KEPT - 1 :]:
         logger.info("removed: %s, what a run with other inputs has left", folder)
         shutil.rmtree(folder, ignore_errors=True)

@@ -18,7 +18,7 @@ from stages.loops.resume import LoopRecord
 from stages.loops.state import State
 from stages.loops.work import Step
 from stages.optim import OptimConfig, step_optimizer
-from stages.runtime import checkpoints, journal
+from stages.runtime import checkpoints, journal, process
 
 ROOT = Path(__file__).parents[2]
 COMMON = """
@@ -185,6 +185,19 @@ def test_a_step_that_does_not_end_is_ended_by_the_kernel(tmp_path):
     process.communicate()
     assert process.returncode == -signal.SIGALRM
     assert State.load(tmp_path / "loop/states").step == 0
+
+
+def test_a_stop_has_its_minute_before_an_earlier_checkpoint_is_waited_for(tmp_path, monkeypatch):
+    calls: list[str] = []
+    monkeypatch.setattr(process, "is_stop_requested", lambda: True)
+    monkeypatch.setattr(process, "extend", lambda _: calls.append("extend"))
+    monkeypatch.setattr(checkpoints.Writer, "write", lambda *_: calls.append("write"))
+    with journal.writing(tmp_path / "journal.jsonl") as log:
+        run = make_run(folder=tmp_path, log=log)
+        steps = learn(run.resume(), 1, {})
+        with pytest.raises(process.Stopped):
+            run.record(steps, total=NUM_STEPS)
+    assert calls[:2] == ["extend", "write"]
 
 
 # A full disk.

@@ -388,3 +388,15 @@ def test_the_importance_ratio_before_any_update_is_exactly_1():
     rl.check_first_ratio(old.clone(), old)
     with pytest.raises(AssertionError, match="before any update"):
         rl.check_first_ratio(old + torch.tensor([[0.0, 1e-6]]), old)
+
+
+def test_log_probs_that_are_not_numbers_are_refused_by_the_gradient_of_a_single_update():
+    """There is no earlier forward pass that they could differ from."""
+    model = load("llama")
+
+    def overflow(batch):
+        model.get_output_embeddings().weight.data.fill_(torch.nan)
+        return even_share(batch.texts)
+
+    with pytest.raises(ValueError, match="learning rate"):
+        next(train(FIRST_FOUR, model=model, reward=overflow, num_minibatches=1))

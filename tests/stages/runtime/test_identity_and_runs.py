@@ -195,6 +195,11 @@ def test_scratch_of_other_inputs_is_bounded_and_can_be_cleaned(repo, monkeypatch
         return {folder.name for folder in identity.find_folders()} - {missing.name, last.name}
 
     newest = {f"{STAGE}-{number * 16}" for number in "34"}
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", ["work.py", "by hand"])
+        with identity.claim(STAGE) as (_, by_hand, _):
+            assert {f"{STAGE}-{number * 16}" for number in "01234"} <= stay()
+        shutil.rmtree(by_hand)
     with identity.claim(STAGE):
         assert stay() == {present} | newest
         clean.main()
