@@ -158,7 +158,7 @@ def _set_precision(precision: tuple[Any, Any, str | None]) -> None:
     if name is not None:
         torch.set_float32_matmul_precision(name)  # of the others, too
     torch.backends.cuda.matmul.fp32_precision = cuda
-    torch.backends.mkldnn.matmul.fp32_precision = mkldnn
+    torch.backends.mkldnn.matmul.fp32_precision = mkldnn  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def describe_error(error: BaseException) -> str:

@@ -36,7 +36,9 @@ def tabulate_accuracy(metrics: Metrics) -> Rows:
             "policy": name,
             "accuracy, %": format_interval(estimates[MEAN]),
             over: format_difference(sampled.get(name)),
-            "best temperature": f"{chosen[name].get('best', sampled_at):g}",
+            "best temperature": f"{chosen[name]['best']:g}"
+            if "best" in chosen[name]
+            else f"{sampled_at:g}, none chosen",
             "accuracy at best temperature, %": format_interval(estimates[BEST_TEMPERATURE]),
             f"{over}, at best": format_difference(at_best.get(name)),
             **(format_readings(metrics, name) if readings_differ(metrics) else {}),
