@@ -217,7 +217,8 @@ def test_with_few_dev_problems_no_temperature_is_chosen_and_the_verdict_says_so(
     assert "best" not in found["temperatures"]["policies"]["dpo"]
     (sentence,) = [text for text in found["verdict"] if "temperature" in text and "74" in text]
     assert "75 dev problems" in sentence
-    assert {row["best temperature"] for row in tables.tabulate_accuracy(found)} == {"1, none chosen"}
+    rows = tables.tabulate_accuracy(found)
+    assert {row["best temperature"] for row in rows} == {"1, none chosen"}
 
 
 PARTS = {
