@@ -33,7 +33,7 @@ from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml, suggest
 from stages.params import measured_facts, pick_presets, print_table
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
 from stages.rows import BASE, DATA, STAGES, TABLES
-from stages.runtime import outputs, preflight, process
+from stages.runtime import checkout, outputs, preflight, process
 from stages.sources.catalogue import SourceConfig
 from stages.sources.problem_files import FileSource, list_local_files
 from stages.tables import (
@@ -129,6 +129,7 @@ def check_plan(paths: Iterable[Path], *, is_checked: bool = False) -> tuple[Tabl
     `is_checked`: against the entry points, whose import takes seconds, they have been checked.
     """
     tables, problems = read_tables(list(paths))
+    problems = [*checkout.find_outside_folders(), *problems]
     try:
         params, presets = read_yaml(PARAMS_PATH), read_yaml(PRESETS_PATH)
     except ValueError as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from stages.runtime import process, versions
+from stages.runtime import checkout, process, versions
 from stages.runtime.outputs import PIPE
 
 CODE = Path("stages")
@@ -31,9 +31,12 @@ def check() -> None:
     """Raise one ValueError with everything that is wrong in the plan, if `stages.plan` is there.
 
     First, a ValueError if packages have other versions than the pinned ones: the check of the plan
-    might not even import with them.
+    might not even import with them. Then one if outputs lie where DVC cannot keep them: their
+    folder may have been linked after the plan had passed.
     """
     versions.check()
+    if problems := list(checkout.find_outside_folders()):
+        raise ValueError("\n".join(problems))
     passed = PASSED / digest_plan_files()
     if not (CODE / "plan.py").is_file() or has_passed(passed.name):
         return

@@ -203,6 +203,11 @@ def spoil(path: Path, case: dict[str, Any]) -> None:
         path.unlink()
     if case.get("is") == "folder":
         path.mkdir(parents=True)
+    if case.get("is") == "link":  # to another disk
+        target = Path.cwd().with_name("disk")
+        target.mkdir()
+        path.parent.mkdir()
+        path.symlink_to(target)
     if case.get("is"):
         return
     text = case["text"] * times if "text" in case else path.read_text(encoding="utf-8")
