@@ -528,13 +528,35 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Columns:
     if question is None:
         printed = next((name for fields in rows for name, value in fields.items()
                         if is_printed(value)), None)  # fmt: skip
-        hint = f"'{printed}' holds {PRINTED}. " if printed else ""
+        hint = f"'{printed}' holds {PRINTED}. " if printed else _describe_messages(sample)
         raise ValueError(
             f"no column has a name that is known: {hint}Say which is which, as columns: "
             f"{{question: .., answer: ..}} or {{user: .., assistant: ..}} or {{messages: ..}}. "
             f"Columns: {sample.available()}"
         )
     return _of_problem(sample, question, gold, solution)
+
+
+def _describe_messages(sample: ColumnSample) -> str:
+    """Which column, or which field of its objects, holds messages; empty: none does."""
+    for name in dict.fromkeys(key for fields in sample.rows for key in fields):
+        values = sample.values(name)
+        inner = [
+            f"{name}.{key}" for value in values[:1] if isinstance(value, dict) for key in value
+        ]
+        for path in (name, *inner):
+            if any(map(is_conversation, sample.values(path))):
+                return f"'{path}' holds messages: columns: {{messages: {path}}}. "
+        items = [item for value in values if isinstance(value, list) for item in value]
+        others = [item for item in items if isinstance(item, dict) and not is_message(item)]
+        if others and len(others) < len(items):
+            return f"'{name}' holds messages and {others[0]!r:.60}, which is none: leave it out. "
+        if others and sum(isinstance(text, str) for text in others[0].values()) > 1:
+            return (
+                f"'{name}' holds objects of {', '.join(map(str, others[0])):.60}: if they are "
+                f"messages, call these keys `role` and `content` in the file. "
+            )
+    return ""
 
 
 PRINTED = (
@@ -670,6 +692,9 @@ def refuse_steps(sample: ColumnSample) -> None:
 _SPEAKER_KEYS = {"role", "from", "output"}
 """Keys of a message; of Capybara's exchanges, `input` and `output`."""
 
+RESPONSE_ITEMS = ("function_call", "function_call_output", "reasoning")
+"""Types of items of OpenAI's Responses API that name no role."""
+
 
 def is_conversation(value: Any) -> bool:
     """Whether it is a list of messages, or the same as JSON text, or a transcript."""
@@ -682,8 +707,10 @@ def is_conversation(value: Any) -> bool:
 
 
 def is_message(value: Any) -> bool:
-    """Whether it is an object that says who speaks."""
-    return isinstance(value, dict) and not _SPEAKER_KEYS.isdisjoint(value)
+    """Whether it is an object that says who speaks, or an item of OpenAI's Responses API."""
+    return isinstance(value, dict) and (
+        not _SPEAKER_KEYS.isdisjoint(value) or value.get("type") in RESPONSE_ITEMS
+    )
 
 
 def _ends_with_the_user(messages: Any) -> bool:

@@ -10,12 +10,13 @@ r"""Conversations: lists of messages, or transcripts, and the turns that they ho
 
     ["Hi", "Hello!"]                                              texts, the user's first (LIMA)
     [{"input": "Hi", "output": "Hello!"}]                                  exchanges (Capybara)
+    [{"type": "function_call", "call_id": "c0", "name": ..}]              items of the Responses API
 
-Contents may be lists of parts of type text. `developer` is the system; an empty system message is
-none. A turn with `weight: 0` (`train: false`, `loss: false`) is context: not imitated. Calls of
-tools and their results (`tool_calls`), and reasoning, are parts of turns. Of other keys those that
-say where a message is from (`PROVENANCE`) are not read. Any other, such as an image, a rating or a
-channel, makes the row a bad one, unless it is null, or ignored.
+Contents may be lists of parts of text. `developer` is the system; an empty system message is none.
+A turn with `weight: 0` (`train: false`, `loss: false`) is context: not imitated. Calls of tools and
+their results (`tool_calls`), and reasoning, are parts of turns. Of other keys those that say where
+a message is from (`PROVENANCE`) are not read. Any other, such as an image, a rating or a channel,
+makes the row a bad one, unless it is null, or ignored.
 """
 
 import itertools
@@ -45,6 +46,8 @@ READ_KEYS = frozenset({
 })  # fmt: skip
 PROVENANCE = frozenset(FORMS["provenance"])
 PART_KEYS = frozenset({"type", "text", "cache_control"})
+_NUMBERS = ("type", "id", "call_id", "status")
+"""Keys of a call among the items of a response that are no part of it."""
 _TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
 _PRINTED = re.compile(
     r"(?=\s*\[\s*\{\s*'(?:role|from|content|value)')"
@@ -112,14 +115,60 @@ def is_silent(turn: Turn) -> bool:
 
 
 def _spell_out(entries: list[Any]) -> list[Any]:
-    """Messages; of texts the user's and the assistant's in turn, of exchanges both sides."""
+    """Messages; of texts the user's and the assistant's in turn, of exchanges both sides.
+
+    Items of a response that stand together are one message: its reasoning, text and calls.
+    """
     if len(entries) > 1 and all(isinstance(entry, str) for entry in entries):
         roles = itertools.cycle(("user", "assistant"))
         return [{"role": role, "content": text} for role, text in zip(roles, entries, strict=False)]
     if all(isinstance(entry, dict) and entry.keys() == {"input", "output"} for entry in entries):
         sides = (("user", "input"), ("assistant", "output"))
         return [{"role": role, "content": entry[key]} for entry in entries for role, key in sides]
+    if any(map(_is_item, entries)):
+        return _join_items(entries)
     return entries
+
+
+def _join_items(entries: list[Any]) -> list[Any]:
+    """Messages of items of the Responses API, and of messages beside them.
+
+    What the assistant reasons, says and calls one after another is one message.
+    """
+    messages, is_open = list[Any](), False
+    for message in map(_read_item, entries):
+        is_reply = _role_in(message) == "assistant"
+        joined = messages[-1] if is_open and is_reply else {}
+        calls = [*joined.get("tool_calls", ()), *message.get("tool_calls", ())] if joined else []
+        if joined and (message.keys() - {"role", "tool_calls"}).isdisjoint(joined):
+            messages[-1] = joined | message | ({"tool_calls": calls} if calls else {})
+        else:
+            messages.append(message)
+        is_open = is_reply
+    return messages
+
+
+def _read_item(entry: Any) -> Any:
+    """The message of an item of the Responses API that names no role; other entries as they are."""
+    if not _is_item(entry):
+        return entry
+    if entry["type"] == "function_call_output":
+        result = {"tool_call_id": entry.get("call_id"), "content": entry.get("output")}
+        return {"role": "tool"} | result
+    if entry["type"] == "function_call":
+        call = {key: value for key, value in entry.items() if key not in _NUMBERS}
+        call["id"] = entry.get("call_id", entry.get("id"))
+        return {"role": "assistant", "tool_calls": [call]}
+    parts = entry.get("content") or entry.get("summary") or ""
+    text = _read_content({"text": parts}, "text", ())
+    return {"role": "assistant"} | ({REASONING_KEYS[0]: text} if text else {})
+
+
+def _is_item(entry: Any) -> bool:
+    """Whether it is an item of a response that names no role: a call, its result, reasoning."""
+    return isinstance(entry, dict) and (
+        entry.get("type") in columns.RESPONSE_ITEMS and entry.keys().isdisjoint(("role", "from"))
+    )
 
 
 def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:
@@ -268,7 +317,7 @@ def _read_reasoning(entry: Mapping[str, Any], ignore: Collection[str]) -> str:
 def _to_text(value: Any) -> Any:
     """A content beside calls, or a result: none is an empty text, an object its JSON text."""
     is_text = isinstance(value, list) and all(
-        isinstance(part, dict) and part.get("type") == "text" for part in value
+        isinstance(part, dict) and part.get("type") in FORMS["texts"] for part in value
     )
     if value is None or (isinstance(value, str) and not value.strip()):
         return ""
@@ -280,7 +329,7 @@ def _read_content(entry: Mapping[str, Any], key: str, ignore: Collection[str]) -
     value = entry.get(key)
     if isinstance(value, list):
         for part in value:
-            if not isinstance(part, dict) or part.get("type", "text") != "text":
+            if not isinstance(part, dict) or part.get("type", "text") not in FORMS["texts"]:
                 raise RejectedError(f"no text: a part of a message is {part!r:.60}")
             unread = [name for name in part if not columns.is_empty(part[name])
                       and name not in PART_KEYS and name not in ignore]  # fmt: skip

@@ -1,7 +1,7 @@
 r"""Tools, their calls and their results in conversations, in the forms in which people keep them.
 
     [{"type": "function", "function": {"name": "add", "parameters": {..}}}]    tools (OpenAI, TRL)
-    [{"name": "add", "parameters": {..}}]                                   tools (ShareGPT, xLAM)
+    [{"name": "add", "parameters": {..}}]        tools (ShareGPT, xLAM; Responses with their `type`)
     {"id": "c0", "function": {"name": "add", "arguments": "{\"a\": 3}"}}          a call (OpenAI)
     {"name": "add", "arguments": {"a": 3}}                                 a call (ShareGPT, xLAM)
 
@@ -43,7 +43,11 @@ def _read_tool(tool: Any) -> dict[str, Any]:
     # In columns every tool has the keys of all, filled up with null.
     filled = {key: value for key, value in (tool if is_wrapped else schema).items()
               if value is not None}  # fmt: skip
-    return filled if is_wrapped else {"type": "function", "function": filled}
+    if is_wrapped:
+        return filled
+    if filled.get("type") == "function":  # beside the name, as in the Responses API
+        del filled["type"]
+    return {"type": "function", "function": filled}
 
 
 def read_calls(value: Any, what: str) -> tuple[ToolCall, ...]:
