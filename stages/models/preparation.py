@@ -60,6 +60,12 @@ def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) 
     exchanges = catalogue.make_exchanges(source, section.mixture, splits["train"], seed)
     texts = prompting.tokenizer_texts(splits["train"], section.prompt_template, exchanges)
     prepared = PreparedProblems(tokenizer=model.tokenizer(texts), screened=screened)
+    if num_openings := splitting.count_split_openings(splits):
+        prepared.warnings.append(
+            f"{num_openings} openings of conversations are in several splits: those of the source, "
+            f"or those by the whole text before the reply, where so many open alike that a split "
+            f"would be far from its share. Policies are tested on openings that they learn from"
+        )
     prepared.rows = _encode_rows(prepared, section, model, splits, exchanges)
     return prepared
 

@@ -95,6 +95,16 @@ def split_problems(
     return by_split
 
 
+def count_split_openings(splits: Mapping[str, Sequence[Problem]]) -> int:
+    """How many openings of conversations are in several splits."""
+    places: dict[str, set[str]] = {}
+    for name, problems in splits.items():
+        for problem in problems:
+            if problem.turns is not None:
+                places.setdefault(opening(problem.turns), set()).add(name)
+    return sum(len(names) > 1 for names in places.values())
+
+
 def _place_all(
     problems: Iterable[Problem], fixed: Collection[str | None], shares: Mapping[str, float],
     key: Callable[[Problem], str],

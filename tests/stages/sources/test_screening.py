@@ -271,6 +271,8 @@ def test_conversations_that_open_alike_are_split_by_their_whole_text():
     splits = splitting.split_problems(everything, SHARES)
     for name, share in {"preference": 0.2, "dev": 0.1, "test": 0.1}.items():
         assert len(splits[name]) / 1500 == pytest.approx(share, abs=0.03), name
+    assert splitting.count_split_openings(splits) == 3
+    assert splitting.count_split_openings({"train": splits["train"], "test": []}) == 0
 
 
 def test_a_dev_set_of_the_source_is_kept_and_not_trained_on():
