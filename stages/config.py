@@ -126,18 +126,16 @@ def pick_sections(config: type[pydantic.BaseModel], content: Mapping[str, Any]) 
     return {name: content[name] for name in config.model_fields if name in content}
 
 
-def override_section(
-    content: Mapping[str, Any], section: str, values: Mapping[str, Any]
-) -> dict[str, Any]:
-    """`content` with other values of some keys of a section, also of keys inside its keys."""
-    if not values:
-        return dict(content)
-    old = content.get(section)
-    new: dict[str, Any] = dict(old) if isinstance(old, Mapping) else {}
-    for key, value in values.items():
-        is_section = isinstance(value, Mapping)
-        new[key] = override_section(new, key, value)[key] if is_section else value
-    return {**content, section: new}
+def merge(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`content` with other values of some keys, also of keys inside sections."""
+    merged = dict(content)
+    for key, value in changes.items():
+        old = content.get(key)
+        if not isinstance(value, Mapping):
+            merged[key] = value
+        elif value:
+            merged[key] = merge(old if isinstance(old, Mapping) else {}, value)
+    return merged
 
 
 def spell_out_kind(content: Any) -> Any:

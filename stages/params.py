@@ -22,7 +22,7 @@ from stages.config import (
     Params,
     error_messages,
     find_entry,
-    override_section,
+    merge,
     pick_sections,
     read_yaml,
 )
@@ -63,7 +63,7 @@ def load_config(
     """
     params = read_yaml()
     for section, values in overrides.items():
-        params = override_section(params, section, values)
+        params = merge(params, {section: values})
     facts = facts or read_facts(params)
     content, _ = auto.resolve(pick_sections(config, params), facts, params)
     if preset is not None:

@@ -14,7 +14,7 @@ from stages.config import (
     Params,
     error_messages,
     match_keys,
-    override_section,
+    merge,
     pick_sections,
     suggest,
 )
@@ -84,7 +84,7 @@ def find_problems(
         if wrong:
             problems += wrong
             continue
-        changed = override_section(whole, row.kind, row.overrides)
+        changed = merge(whole, {row.kind: row.overrides})
         try:
             of_row, _ = auto.resolve(changed, facts, strict=False)  # other values follow from them
         except ValueError as error:

@@ -25,7 +25,7 @@ from typing import Annotated, Any
 from pydantic import Field, StringConstraints, model_validator
 
 from stages import plan_checks
-from stages.config import PARAMS_PATH, PRESET, Params, read_yaml
+from stages.config import PARAMS_PATH, PRESET, Params, merge, read_yaml
 from stages.loops.run import Run
 from stages.params import load_preset
 from stages.records import lines, pools
@@ -200,15 +200,6 @@ def check_params(place: str, plan: Plan, row: str, params: Mapping[str, Any]) ->
             f"{place}.{words.kind}: expected keys that {row} has no value of its own for, found "
             f"{', '.join(sorted(fixed))}: remove them here or in the row"
         )
-
-
-def merge(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The content with these keys changed, those of a section one by one; `auto` is none."""
-    sections = {key: part for key, part in content.items() if isinstance(part, Mapping)}
-    return dict(content) | {
-        key: {**sections.get(key, {}), **value} if isinstance(value, dict) else value
-        for key, value in changes.items()
-    }
 
 
 def list_parents(plan: Plan, row: str) -> list[str]:

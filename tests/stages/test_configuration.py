@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from stage_inputs import ROOT, list_raw_pairs, read_files, write_raw
 
 from stages import auto, plan, plan_checks, rows, source_checks, tables
-from stages.config import PARAMS_PATH, PRESETS_PATH, Params, override_section, read_yaml
+from stages.config import PARAMS_PATH, PRESETS_PATH, Params, merge, read_yaml
 from stages.label_people import PeoplePreset
 from stages.params import FACTS_PATH, LOCK_PATH, load_config, measured_facts
 from stages.rows import TABLES
@@ -71,9 +71,9 @@ def test_a_config_has_its_own_keys_and_the_preset_with_what_it_inherits(folder):
 def test_an_overridden_section_keeps_its_other_keys():
     content = {"a": {"b": {"c": 1, "d": 2}, "e": 3}, "f": 4}
     changed = {"a": {"b": {"c": 5, "d": 2}, "e": 3}, "f": 4}
-    assert override_section(content, "a", {"b": {"c": 5}}) == changed
+    assert merge(content, {"a": {"b": {"c": 5}}}) == changed
     assert content["a"]["b"]["c"] == 1
-    assert override_section(content, "f", {"g": 1})["f"] == {"g": 1}
+    assert merge(content, {"f": {"g": 1}})["f"] == {"g": 1}
 
 
 MODEL = {"path": "a/model", "thinking": None}

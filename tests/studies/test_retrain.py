@@ -99,19 +99,6 @@ def test_the_run_is_measured_beside_the_variants():
     ]  # fmt: skip
 
 
-SECTIONS = [
-    ({"a": {"b": 1, "c": 2}, "d": [0]}, {"a": {"b": 3}}, {"a": {"b": 3, "c": 2}, "d": [0]}),
-    ({"lora": "auto"}, {"lora": {"rank": 8}}, {"lora": {"rank": 8}}),
-]
-
-
-@pytest.mark.parametrize(("content", "changes", "merged"), SECTIONS)
-def test_a_section_is_changed_key_by_key(content, changes, merged):
-    before = repr(content)
-    assert retrain.merge(content, changes) == merged
-    assert repr(content) == before
-
-
 def test_tokens_of_a_row_are_those_of_its_seed():
     spent = {"generated_tokens": 3, "trained_tokens": 4}
     studied_run.write_json(DATA / "policies/grpo/training/1/metrics.json", spent)
