@@ -84,13 +84,16 @@ def find_problems(
         if wrong:
             problems += wrong
             continue
-        changed = merge(whole, {row.kind: row.overrides})
-        try:
-            of_row, _ = auto.resolve(changed, facts, strict=False)  # other values follow from them
-        except ValueError as error:
-            problems.append(f"{row}: {error}")
-            continue
-        of_row[PRESET] = of_row.pop("presets").get(name)
+        of_row = {**content, PRESET: presets.get(name)}
+        if row.overrides:  # other values may follow from them
+            try:
+                of_row, _ = auto.resolve(
+                    merge(whole, {row.kind: row.overrides}), facts, strict=False
+                )
+            except ValueError as error:
+                problems.append(f"{row}: {error}")
+                continue
+            of_row[PRESET] = of_row.pop("presets").get(name)
         places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
         places |= {row.kind: str(row)} if row.overrides else {}
         configs[str(row)], wrong = validate(config, of_row, places)
