@@ -34,6 +34,7 @@ from flows.share import describe_commit
 
 DEPLOYMENT = "point/sweep"
 PARAMS = "params.yaml"
+RAW = "data/raw"
 DEPLOY = "prefect --no-prompt deploy --name sweep"
 
 
@@ -55,6 +56,8 @@ def run_point(changes: list[str], commit: str, timeout_hours: float | None = Non
     runner.run([*DVC, "exp", "list", "--name-only"], experiments.append)
     if name in map(str.strip, experiments):
         return Completed(message=f"the experiment {name} is there already")
+    untracked: list[str] = []  # git's copy lacks them
+    runner.run(["git", "ls-files", "--others", "--directory", RAW], untracked.append)
     tail: deque[str] = deque(maxlen=TAIL_LINES)
 
     def take(line: str) -> None:
@@ -62,6 +65,7 @@ def run_point(changes: list[str], commit: str, timeout_hours: float | None = Non
         runner.log(line)
 
     options = [word for change in changes for word in ("--set-param", change)]
+    options += [word for path in untracked for word in ("--copy-paths", path.strip())]
     command = [*DVC, "exp", "run", "--temp", "--name", name, *options]
     with heartbeat(UUID(str(flow_run.id)), runner.cancel):
         try:

@@ -494,8 +494,18 @@ def test_each_seed_by_an_agent_then_joined_by_one(prefect, pools) -> None:
     assert read_outputs(main.path) == read_outputs(alone.path)
 
 
+WORDS = "data/raw/words.txt"
+
+
 @pytest.mark.weekly
 def test_two_workers_run_the_points_of_a_sweep_in_copies_that_share_a_cache(prefect, toy) -> None:
+    graph = toy.path / "dvc.yaml"
+    graph.write_text(
+        graph.read_text().replace("deps: [data/prepare,", f"deps: [{WORDS},data/prepare,")
+    )
+    (toy.path / WORDS).parent.mkdir()
+    (toy.path / WORDS).write_text("the user's, in no commit\n")
+    toy.repro("-q")
     prefect.set_up(toy, "sweep")
     toy.commit()
     lock = (toy.path / "dvc.lock").read_bytes()
