@@ -71,13 +71,15 @@ def exit_is_error() -> Iterator[None]:
 def restored_settings() -> Iterator[None]:
     """Context in which the user's code runs: settings of the process are afterwards as before.
 
-    `list_settings` has them; a change would be one of the training, which no input key knows. The
-    first change of each is logged. Global random generators stay as the code left them: nothing
-    here draws from them (`environments/isolated_calls` is for code that does).
+    `sys.exit` is an error in it (`exit_is_error`), also of a module that is imported.
+    `list_settings` has the settings; a change would be one of the training, which no input key
+    knows. The first change of each is logged. Global random generators stay as the code left them:
+    nothing here draws from them (`environments/isolated_calls` is for code that does).
     """
     before = {name: read() for name, (read, _) in list_settings().items()}
     try:
-        yield
+        with exit_is_error():
+            yield
     finally:
         for name, (read, write) in list_settings().items():
             if name in before and (after := read()) != before[name]:

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pydantic
@@ -18,15 +19,27 @@ from stages.config import (
     pick_sections,
     suggest,
 )
-from stages.environments.definition import FOLDER
+from stages.environments import catalogue
+from stages.environments.definition import FOLDER, EnvironmentPreset, Starts
 from stages.loops import episodes, sft, teacher
+from stages.loops.epochs import endless_batches
 from stages.loops.rollout_rewards import check_reward
 from stages.params import measured_facts
 from stages.report import evaluation_config
 from stages.rewards import components, reward_file
 from stages.rewards.reward_file import RewardFile
 from stages.rows import BASE, ENTRY_POINTS
-from stages.tables import GLOBAL_KEYS, PAIRS, REWARDS, TableRow, Tables, list_rows
+from stages.tables import (
+    ENVIRONMENTS,
+    GLOBAL_KEYS,
+    OWN,
+    OWN_SOURCES,
+    PAIRS,
+    REWARDS,
+    TableRow,
+    Tables,
+    list_rows,
+)
 
 NEEDS_TRAINED = (
     "train_dpo", "train_ppo", "train_grpo", "pool", "label_judge", "label_revision",
@@ -41,6 +54,8 @@ Content = Mapping[str, Any]
 """Of params.yaml, or of presets.yaml."""
 EntryPoints = Mapping[str, type[Params]]
 """Entry point -> its `Config`."""
+ADAPTERS = Path(catalogue.__file__).parent
+"""Modules of the kinds of environments."""
 WITHOUT_ROWS = ("prepare_data", "compare")
 """Stages that read params.yaml and that no row makes."""
 Configs = dict[str, Any]
@@ -67,7 +82,8 @@ def find_problems(
     declared = sorted({*fields, *tables, *GLOBAL_KEYS} - {PRESET})
     problems = list(match_keys([str(name) for name in params], declared, ""))
     # Before prepare_data has run, nothing is known of a model but that there will be facts.
-    facts, whole = measured_facts(params) or auto.UNMEASURED, {**params, "presets": presets}
+    measured, whole = measured_facts(params), {**params, "presets": presets}
+    facts = measured or auto.UNMEASURED
     try:
         content, _ = auto.resolve(whole, facts, strict=False)
     except ValueError as error:
@@ -113,8 +129,13 @@ def find_problems(
     configs = {place: config for place, config in configs.items() if config is not None}
     prepare = configs.get("prepare_data")
     source = source_checks.look_at_source(prepare.data) if prepare is not None else None
+    positions = None if measured is None else measured.positions
+    if prepare is not None and prepare.model.path is None:
+        positions = prepare.model.tiny.max_length
     for row in rows:
         if (config := configs.get(str(row))) is not None:
+            if row.table == ENVIRONMENTS:
+                problems += check_environment(row, config.preset, positions)
             problems += check_row(row, config, content, configs, tables)
             if source is not None:
                 problems += source_checks.check_row(row, config, source)
@@ -208,12 +229,32 @@ def check_row(
         yield f"{row}: {error}"
 
 
+def check_environment(
+    row: TableRow, preset: EnvironmentPreset, positions: int | None
+) -> Iterator[str]:
+    """Limits beyond the model's `positions` (None: unknown), options that the class has not."""
+    if positions is not None and preset.max_tokens > positions:
+        yield (
+            f"{row}: preset '{row.words[PRESET]}' has max_tokens {preset.max_tokens}, and the "
+            f"model has {positions} positions: lower max_tokens, or take another model"
+        )
+    kind, (folder, _, word) = row.kind, row.words["on"].partition("/")
+    path = OWN_SOURCES[ENVIRONMENTS] / f"{word}.py" if folder == OWN else ADAPTERS / f"{kind}.py"
+    for problem in catalogue.check_options(kind, path, preset.options):
+        yield f"{row}: options of preset '{row.words[PRESET]}': {problem}"
+
+
 def check_signal(row: TableRow, config: Any, configs: Configs, tables: Tables) -> None:
     """Raise a ValueError for a teacher, environment or reward that the preset cannot learn from."""
     on, preset = row.words["on"], config.preset
     teacher.check_source(on, preset)
     if on.startswith(FOLDER):
         episodes.check_method(preset)
+        environment = configs.get(on.replace("/", ".", 1))
+        starts = None if environment is None else environment.preset.starts
+        if isinstance(starts, Starts):
+            needed = getattr(config, row.kind).prompts_per_step * preset.max_rounds
+            next(endless_batches(starts.train, needed, seed=0))
     elif not teacher.is_teacher(on):
         reward = None
         with suppress(ValueError):  # the row of the reward says so

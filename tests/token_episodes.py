@@ -44,7 +44,7 @@ class NumberRenderer:
     def read_reply(self, token_ids: Sequence[int], tools: Any) -> Message:
         assert token_ids[-1] in ENDS
         if tools is not None and token_ids[0] == 31:
-            raise ValueError("a message that begins with 31")
+            raise ValueError("31")
         calls = [{"function": {"name": "count"}} for token in token_ids if token == CALL]
         message = {"role": "assistant", "content": decode(token_ids)}
         return message | ({"tool_calls": calls} if tools is not None and calls else {})
@@ -54,7 +54,8 @@ class NumberRenderer:
 
 
 def _read_numbers(messages: Sequence[Message]) -> list[int]:
-    return [int(number) for message in messages for number in message["content"].split()]
+    texts = [message["content"].removeprefix("error: ") for message in messages]
+    return [int(number) for text in texts for number in text.split()]
 
 
 class EvenGame:

@@ -35,9 +35,9 @@ def check_hash_seed(file: EnvironmentFile, plays: Sequence[Play]) -> None:
         input=json.dumps(content), env=os.environ | {VARIABLE: seed, "PYTHONPATH": path},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    if result.returncode:
+    if not result.stdout:  # the status may be of what the environment does at exit
         raise RuntimeError(f"the replay with {VARIABLE}={seed} failed:\n{result.stderr}")
-    difference = json.loads(result.stdout.splitlines()[-1])
+    difference = json.loads(result.stdout)
     if difference is not None:
         raise ValueError(
             f"the environment is another one in each process: {difference}. Python draws the order "
@@ -46,7 +46,12 @@ def check_hash_seed(file: EnvironmentFile, plays: Sequence[Play]) -> None:
 
 
 def main() -> None:
-    """Print, as JSON, which episode of standard input differs first; null: none does."""
+    """Print, as JSON, which episode of standard input differs first; null: none does.
+
+    Nothing else is printed there: what the environment prints, at exit too, goes to the errors.
+    """
+    answer = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     content, plays = json.loads(sys.stdin.read())
     file = EnvironmentFile.model_validate(content)
     factory, seconds = definition.load_factory(file), file.preset.timeout_seconds
@@ -56,7 +61,7 @@ def main() -> None:
         if difference is not None:
             text = f"row '{row['id']}' with seed {episode.env_seed}, {difference}"
             break
-    sys.stdout.write(f"\n{json.dumps(text)}\n")  # after what the environment prints
+    os.write(answer, json.dumps(text).encode())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Limits of an episode: of turns, tokens, calls of tools, seconds and failures."""
+"""Limits of an episode: of turns, tokens, calls of tools and wrong ones, seconds and failures."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,9 @@ class EpisodeLimits(Params):
     """Tokens of the whole transcript, its prompt included."""
     max_tool_calls: Annotated[int, Field(ge=0)] = 8
     """Calls of tools in an episode."""
+    on_bad_call: Literal["reply", "end"] = "end"
+    """What follows a call that cannot be read: an error as the tool's result, which the environment
+    does not see, or the end of the episode."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 10.0
     """For one `start`, `step` or `demonstrate`."""
     max_failed_share: Annotated[float, Field(ge=0, lt=1)] = 0.05

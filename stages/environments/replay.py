@@ -20,7 +20,7 @@ from stages.environments.closing import close_environment, finish_environment
 from stages.environments.environment import Environment, Message, check_reply, check_start, to_json
 from stages.environments.time_limit import FAILURES, call_within
 from stages.records.conversations import split_exchanges
-from stages.records.episodes import FAILED, LIMITED, Episode
+from stages.records.episodes import ERROR, FAILED, LIMITED, Episode
 
 GOES_ON = "none"
 UNREAD = ("tokens", "tool_calls", "parse_error")
@@ -119,6 +119,7 @@ def _replay(
     try:
         for turn, (message, answer) in enumerate(exchanges):
             is_last = turn == len(exchanges) - 1
+            is_bad = message is not None and ERROR in message  # a call that could not be read
             # If the environment answered and the episode failed all the same, the chat template
             # could not render the answer.
             has_ended = episode.ending == "done" or (episode.ending == FAILED and not answer)
@@ -127,12 +128,13 @@ def _replay(
             if ending != FAILED:
                 before = {"tools": episode.tools}
                 expected |= {"reward": episode.rewards[turn - 1]} if turn else before
-            if answer or not (turn and is_last):
+            if not is_bad and (answer or not (turn and is_last)):
                 expected["messages"] = answer
-            is_unread = not answer and bool(turn) and is_last and episode.ending in UNREAD
+            is_cut = not answer and bool(turn) and is_last and episode.ending in UNREAD
+            is_unread = is_bad or is_cut
             pays_last = is_last and episode.ending in LIMITED and hasattr(environment, "finish")
             if is_unread and not pays_last and not expected["reward"]:
-                return None
+                continue
             try:
                 ask = partial(_start, environment, row, episode.env_seed)
                 if pays_last:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import TypeVar
 
-from stages.own_modules import exit_is_error, restored_settings
+from stages.own_modules import restored_settings
 
 ValueT = TypeVar("ValueT")
 
@@ -21,7 +21,6 @@ FAILURES = (Exception, TimeLimitError, CancelledError)
 """What a call of an environment may raise. A task group that is taken apart cancels its caller."""
 
 
-@exit_is_error()
 @restored_settings()
 def call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
     """Result of `function()`, or a TimeLimitError after `seconds`.

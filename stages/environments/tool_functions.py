@@ -5,19 +5,21 @@
 
 A tool's schema is read off its type hints and its docstring, which has a section `Args:`. A call
 that does not fit is answered with a text that says so to the model; so is a ValueError of the tool.
+Such a result has a key `error`, which metric `tool_errors` counts.
 Whatever else a tool raises is a failure of the environment. The only code that runs is the tool's:
 what a model wrote is its arguments, JSON values of the types of the hints.
 """
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from transformers.utils.chat_template_utils import get_json_schema
 
 from stages.environments.environment import Message
+from stages.records.episodes import ERROR
 
 SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -40,14 +42,16 @@ class Tools:
 
     def _answer(self, call: Mapping[str, Any]) -> dict[str, Any]:
         name, arguments = call["function"]["name"], call["function"]["arguments"]
-        tool = self._tools.get(name)
-        if tool is None:
-            names = ", ".join(self._tools) or "none"
-            text = f"error: there is no tool {name!r:.60}; there is {names}"
-        else:
-            text = tool.call(arguments)
-        number = {"tool_call_id": call["id"]} if call.get("id") is not None else {}
-        return {"role": "tool", "name": name, **number, "content": text}
+        labels = {"tool_call_id": call["id"]} if call.get("id") is not None else {}
+        try:
+            if name not in self._tools:
+                raise ValueError(describe_unknown(name, self._tools))
+            result = self._tools[name].call(arguments)
+        except ValueError as error:
+            result = f"error: {error}"
+            labels[ERROR] = str(error)
+        text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+        return {"role": "tool", "name": name, **labels, "content": text}
 
 
 class _Tool:
@@ -71,8 +75,8 @@ class _Tool:
             name for name, parameter in parameters.items() if parameter.default is parameter.empty
         }
 
-    def call(self, arguments: Mapping[str, Any]) -> str:
-        """Text of the result, or of what is wrong with the arguments."""
+    def call(self, arguments: Mapping[str, Any]) -> Any:
+        """The result; a ValueError, perhaps the tool's, says what is wrong with the arguments."""
         problems = [f"no argument {name!r:.60}" for name in arguments if name not in self._types]
         problems += [f"{name!r} is missing" for name in self._types
                      if name in self._required and name not in arguments]  # fmt: skip
@@ -86,12 +90,13 @@ class _Tool:
                 problems.append(f"{name!r}: {error.errors()[0]['msg']}")
         if problems:
             takes = ", ".join(self._types) or "none"
-            return f"error: {'; '.join(problems)}; the arguments are {takes}"
-        try:
-            result = self._function(**values)
-        except ValueError as error:
-            return f"error: {error}"
-        return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+            raise ValueError(f"{'; '.join(problems)}; the arguments are {takes}")
+        return self._function(**values)
+
+
+def describe_unknown(name: str, names: Collection[str]) -> str:
+    """What the model reads after a call of a tool that is none of `names`."""
+    return f"there is no tool {name!r:.60}; there is {', '.join(names) or 'none'}"
 
 
 def write_call(tool: str, /, **arguments: Any) -> Message:

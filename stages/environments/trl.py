@@ -6,6 +6,7 @@ holds the class; options go to it.
 """
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +14,13 @@ from transformers.utils.chat_template_utils import get_json_schema
 
 from stages.environments.environment import Message, Reply
 from stages.environments.isolated_calls import IsolatedCalls
+from stages.environments.tool_functions import describe_unknown
+from stages.own_modules import describe_error
+from stages.records.episodes import ERROR
 
+logger = logging.getLogger(__name__)
+_logged = set[tuple[str, type[Exception]]]()
+"""Tools (the empty text: unknown ones) and kinds of their errors that have been logged."""
 RESERVED = ("reset", "get_reward")
 """Public methods that are no tools."""
 
@@ -57,9 +64,15 @@ class Trl:
 
     def _run(self, call: Mapping[str, Any]) -> Message:
         name, arguments = call["function"]["name"], call["function"]["arguments"]
+        labels = {"tool_call_id": call["id"]} if "id" in call else {}
         try:
+            if name not in self.tools:
+                raise ValueError(describe_unknown(name, self.tools))
             result = self.call(self.tools[name], **arguments)
         except Exception as error:  # noqa: BLE001 - a wrong call, or the tool's own refusal
-            result = {"error": str(error)}
-        answers = {"tool_call_id": call["id"]} if "id" in call else {}
-        return {"role": "tool", "name": name, "content": str(result), **answers}
+            result, labels[ERROR] = {ERROR: str(error)}, describe_error(error)
+            kind = name if name in self.tools else "", type(error)
+            if kind not in _logged:  # once each, since a policy may call thousands of times
+                _logged.add(kind)
+                logger.warning("a tool failed, and the policy reads why: %s", labels[ERROR])
+        return {"role": "tool", "name": name, "content": str(result), **labels}

@@ -49,7 +49,7 @@ from stages.loops.rollouts import (
 )
 from stages.models import sharding
 from stages.own_modules import describe_error
-from stages.records.episodes import FAILED, LIMITED, Ending, Episode, split_tokens
+from stages.records.episodes import ERROR, FAILED, LIMITED, Ending, Episode, split_tokens
 from stages.records.problems import Prompt
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample, Sampler, SessionSampler
@@ -173,6 +173,10 @@ class Player:
             raise ValueError(f"no episode can start from row '{row['id']}': {problem}")
         if self.limits.max_turns > 1 or answer.tools:
             self.renderer.check(answer.tools)
+        if self.limits.on_bad_call == "reply" and answer.tools:
+            bad = [{"role": "assistant", "content": "4"}, _describe_bad_call("")]
+            messages = [*answer.messages, *bad, bad[0]]
+            self.renderer.render_new(messages, bad[1:], answer.tools)
 
     def play(
         self,
@@ -292,8 +296,11 @@ class Player:
         try:
             message = to_json(self.renderer.read_reply(sample.token_ids, episode.tools))
         except ValueError as error:
-            episode.messages.append(text)
-            episode.end("parse_error", str(error))
+            if self.limits.on_bad_call == "reply":
+                episode.messages.append(text | {ERROR: str(error)})
+            else:
+                episode.messages.append(text)
+                episode.end("parse_error", str(error))
             return
         episode.messages.append(message)
         if (
@@ -402,6 +409,8 @@ class Player:
 
     def _step_environment(self, episode: _EpisodeInProgress) -> _Answer:
         assert episode.environment is not None
+        if (problem := episode.messages[-1].get(ERROR)) is not None:
+            return _Answer(messages=[_describe_bad_call(problem)])
         reply = check_reply(episode.environment.step(copy.deepcopy(episode.messages[-1])))
         return _Answer(
             messages=[dict(message) for message in reply.messages],
@@ -501,6 +510,11 @@ def check_success(batch: Rollouts) -> list[bool]:
     """Whether each episode is a success."""
     assert batch.episodes is not None
     return [episode.success for episode in batch.episodes]
+
+
+def _describe_bad_call(problem: str) -> JsonMessage:
+    """What the policy reads after a call that cannot be read, if not the end of the episode."""
+    return {"role": "tool", "content": f"error: {problem}"}
 
 
 def _is_active(episode: _EpisodeInProgress) -> bool:

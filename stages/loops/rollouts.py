@@ -313,7 +313,7 @@ def list_episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     return {
         **{
             f"episode/{name}": summary[name]
-            for name in ("turns", "tool_calls", "success", "failed")
+            for name in ("turns", "tool_calls", "tool_errors", "success", "failed")
         },
         **{f"ending/{ending}": summary["endings"].get(ending, 0.0) for ending in endings},
     }

@@ -24,7 +24,9 @@ from stages.models.chat_template import CALL, OTHER_CALLS, TOOLS, USER
 from stages.models.model_tokenizer import once_per_template
 from stages.records.problems import ToolCall, Turn, split_thought
 
-_DECODER = json.JSONDecoder()
+_DECODER = json.JSONDecoder(strict=False)  # a text may have a newline as it is
+ARGUMENTS_KEYS = ("arguments", "parameters")
+"""Of a call, in the usual forms; a model may write another than its template does."""
 
 
 class ReplyError(ValueError):
@@ -60,46 +62,65 @@ class CallForm:
         return self.before + self.between.join(objects) + self.after if calls else ""
 
     def read(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
-        """Content before the calls, and the calls.
+        """Content around the calls, and the calls.
 
-        Spaces and newlines around the objects are as the model likes. Raises:
+        Spaces and newlines around the objects are as the model likes. As other projects' parsers
+        do, it takes a call without arguments, either usual key of these, and newlines in a text.
+
+        Raises:
             ReplyError: a call is started, and cannot be read.
         """
-        words = self.before.split()
-        if words:
-            start = text.find(words[0])
-        else:  # calls begin with the first object
-            first_key = rf'\s*\{{\s*"{re.escape(self.name_key)}"\s*:'
-            start = 0 if re.match(first_key, text) else -1
-        if start < 0:
+        contents, calls, rest = list[str](), list[ToolCall](), text
+        while (start := self._find_start(rest, is_first=not calls)) >= 0:
+            end = None if calls and self.between is None else self._read_calls(rest, start, calls)
+            if end is None:
+                example = f'{{"{self.name_key}": .., "{self.arguments_key}": {{..}}}}'
+                between = self.between
+                several = "" if between is None else f", or several with {between!r} between"
+                raise ReplyError(
+                    f"expected {self.before + example + self.after!r} with a name and a JSON "
+                    f"object of arguments{several}, found {rest[start:]!r:.200}"
+                )
+            contents.append(rest[:start])
+            rest = rest[end:]
+        if not calls:
             return text, ()
-        calls, rest = list[ToolCall](), text[start:]
-        position, keys = (
-            self._match(self.before, rest, 0),
-            (self.name_key, self.arguments_key, "id"),
-        )
+        first, *later = *contents, rest
+        parts = (first.rstrip(), *(part.strip() for part in later))
+        return "\n".join(filter(None, parts)), tuple(calls)
+
+    def _find_start(self, text: str, *, is_first: bool) -> int:
+        """Where the next call starts; -1: nowhere."""
+        if words := self.before.split():
+            return text.find(words[0])
+        # Calls begin with the first object, which has to be the beginning of the turn.
+        search = re.match if is_first else re.search
+        match = search(rf'\s*\{{\s*"{re.escape(self.name_key)}"\s*:', text)
+        return -1 if match is None else match.start()
+
+    def _read_calls(self, text: str, start: int, calls: list[ToolCall]) -> int | None:
+        """Add the calls that start at a place of `text`, and return their end; None: unreadable."""
+        position = self._match(self.before, text, start)
         while position is not None:
             try:
-                content, position = _DECODER.raw_decode(rest, position)
+                content, position = _DECODER.raw_decode(text, position)
             except (ValueError, RecursionError):
-                break
-            if not isinstance(content, dict) or not content.keys() <= {*keys, "type"}:
-                break
-            name, arguments, number = map(content.get, keys)
-            call = make_call(name, arguments, number, len(calls))
+                return None
+            if not isinstance(content, dict):
+                return None
+            places = {self.arguments_key, *ARGUMENTS_KEYS} & content.keys()
+            if len(places) > 1 or not content.keys() <= {self.name_key, "id", "type", *places}:
+                return None
+            arguments = content[places.pop()] if places else None
+            call = make_call(content.get(self.name_key), arguments, content.get("id"), len(calls))
             if call is None:
-                break
+                return None
             calls.append(call)
-            end = self._match(self.after, rest, position)
-            if end is not None and not rest[end:].strip():
-                return text[:start].rstrip(), tuple(calls)
-            position = None if self.between is None else self._match(self.between, rest, position)
-        example = f'{{"{self.name_key}": .., "{self.arguments_key}": {{..}}}}'
-        several = "" if self.between is None else f", or several with {self.between!r} between"
-        raise ReplyError(
-            f"expected {self.before + example + self.after!r} with a name and a JSON object of "
-            f"arguments{several}, and nothing after it, found {rest!r:.200}"
-        )
+            between = None if self.between is None else self._match(self.between, text, position)
+            if between is None or not text.startswith("{", between):
+                return self._match(self.after, text, position)
+            position = between
+        return None
 
     def _match(self, expected: str, text: str, position: int) -> int | None:
         """End of `expected` at a position of `text`, whatever the spaces; None: it is not there."""
@@ -119,11 +140,14 @@ def read_call(entry: Any, index: int) -> ToolCall | None:
 def make_call(name: Any, arguments: Any, number: Any, index: int) -> ToolCall | None:
     """Call number `index` of a turn; None: it has no name, or its arguments are no JSON object.
 
-    Without an id of the model's own it gets one, of nine characters, as Mistral's templates ask.
+    `arguments` None: a call without any. Without an id of the model's own it gets one, of nine
+    characters, as Mistral's templates ask.
     """
+    if arguments is None:
+        arguments = dict[str, Any]()
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
+            arguments = _DECODER.decode(arguments)
         except (ValueError, RecursionError):
             return None
     is_call = isinstance(name, str) and name and isinstance(arguments, dict)

@@ -13,6 +13,9 @@ LIMITED = ("turns", "tokens", "tool_calls", "parse_error")
 """Endings by a limit, or by a message that could not be read, and not by the environment."""
 FINISHED = ("done", "turns")
 """Endings of episodes whose last turn is a whole message."""
+ERROR = "error"
+"""Key of a message: of a tool's result, how the tool failed; of the assistant's, why no call could
+be read in it. The environment was not asked then, and the next message says so to the policy."""
 EPISODES = "episodes.jsonl"
 """File of a seed's episodes in data/episodes/<name>/<seed>/."""
 
@@ -71,6 +74,11 @@ class Episode:
         played = self.messages[self.num_start_messages :]
         return sum(len(message.get("tool_calls") or ()) for message in played)
 
+    @property
+    def num_tool_errors(self) -> int:
+        """Calls that could not be read, or whose tool refused them or failed."""
+        return sum(ERROR in message for message in self.messages[self.num_start_messages :])
+
     def split_tokens(self) -> tuple[list[int], list[tuple[int, list[int]]]]:
         """Sampled tokens, and the others between them, as `split_tokens` returns them."""
         return split_tokens(self.token_ids, self.sampled)
@@ -108,6 +116,7 @@ def summarise_episodes(episodes: Sequence[Episode]) -> dict[str, Any]:
         "reward": fmean(episode.reward for episode in played),
         "turns": fmean(len(episode.sampled) for episode in played),
         "tool_calls": fmean(episode.num_tool_calls for episode in played),
+        "tool_errors": fmean(episode.num_tool_errors for episode in played),
         "tokens": fmean(episode.num_sampled_tokens for episode in played),
         "failed": endings.count(FAILED) / len(endings),
         "endings": {

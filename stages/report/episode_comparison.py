@@ -37,6 +37,7 @@ MEASURES: dict[str, Callable[[Episode], float]] = {
     "reward": lambda episode: episode.reward,
     "turns": lambda episode: len(episode.sampled),
     "tool_calls": lambda episode: episode.num_tool_calls,
+    "tool_errors": lambda episode: episode.num_tool_errors,
 }
 """Measure -> its value of an episode."""
 

@@ -327,6 +327,7 @@ def tabulate_episodes(metrics: Metrics) -> Rows:
             "reward": f"{estimates['reward']['value']:.3f}",
             "turns": f"{estimates['turns']['value']:.2f}",
             "tool calls": f"{estimates['tool_calls']['value']:.2f}",
+            "tool errors": f"{estimates['tool_errors']['value']:.2f}",
             "endings": ", ".join(
                 f"{ending.replace('_', ' ')} {100 * share:.1f} %"
                 for ending, share in estimates["endings"].items()

@@ -37,7 +37,15 @@ METRICS: dict[str, dict[str, Sequence[str]]] = {
     "sample": {"generated_tokens": ["generated_tokens"]},
     "play": {
         name: [name]
-        for name in ("success", "reward", "turns", "tool_calls", "failed", "generated_tokens")
+        for name in (
+            "success",
+            "reward",
+            "turns",
+            "tool_calls",
+            "tool_errors",
+            "failed",
+            "generated_tokens",
+        )
     },
     "pool": {"generated_tokens": ["generated_tokens"]},
 }

@@ -16,7 +16,13 @@ from stage_inputs import ROOT
 from flows.plan import read_graph
 from stages import __main__, doctor, rows, trace_code
 from stages.environments.environment import check_reply
-from stages.own_modules import PACKAGE, describe_error, exit_is_error, load_own_module
+from stages.own_modules import (
+    PACKAGE,
+    describe_error,
+    exit_is_error,
+    load_own_module,
+    restored_settings,
+)
 
 SOURCES = {
     "__init__": "", "params": "", "runtime/__init__": "", "runtime/runs": "",
@@ -161,8 +167,9 @@ def test_an_exit_of_the_users_code_is_an_error_and_a_request_to_end_is_not():
     class Request(SystemExit):
         pass
 
-    with pytest.raises(RuntimeError, match="3"), exit_is_error():
-        sys.exit(3)
+    for context in (exit_is_error, restored_settings):  # the latter also around imports
+        with pytest.raises(RuntimeError, match="3"), context():
+            sys.exit(3)
     with pytest.raises(Request), exit_is_error():
         raise Request
 

@@ -17,9 +17,9 @@ import pytest
 from environments_installed import needs_environments
 from ruamel.yaml import YAML
 
-from stages.environments import definition, own
+from stages.environments import definition, own, trl
 from stages.environments.arithmetic import calculate
-from stages.environments.catalogue import make_factory
+from stages.environments.catalogue import METHODS, check_options, make_factory
 from stages.environments.closing import finish_environment
 from stages.environments.environment import Environment
 from stages.environments.limits import EpisodeLimits
@@ -78,7 +78,8 @@ def test_a_call_is_answered_with_its_result_or_what_does_not_fit(arguments, word
     (result,) = Tools(add).answer(write_call("add", **arguments))
     text = result.pop("content")
     assert [word for word in words if word not in text] == []
-    assert text.startswith("error: ") == (not words[0].startswith("{"))
+    assert text.startswith("error: ") == ("error" in result) == (not words[0].startswith("{"))
+    assert result.pop("error", text) == text.removeprefix("error: ")
     assert result == {"role": "tool", "name": "add", "tool_call_id": "call00000"}
 
 
@@ -333,14 +334,18 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
         {"type": "function", "function": {"name": name, "arguments": arguments}}]}  # fmt: skip
 
 
-def test_a_class_of_trl_has_its_methods_as_tools_and_pays_at_the_end():
+def test_a_class_of_trl_has_its_methods_as_tools_and_pays_at_the_end(caplog):
+    trl._logged.clear()
     factory = make_factory("trl", {}, Count)
     replies = [call("add", step=2), call("add", stop=2), call("ad"), say("done")]
     (start, tools), added, wrong, unknown, end = play(factory, replies)
     assert start[0]["content"].startswith("What is 2+2? Start at ")
     assert [tool["function"]["name"] for tool in tools] == ["add"]
     value, *errors = (reply[0][0]["content"] for reply in (added, wrong, unknown))
-    assert ["stop" in errors[0], "ad" in errors[1]] == [True, True]
+    assert "stop" in errors[0]
+    assert errors[1] == str({"error": "there is no tool 'ad'; there is add"})
+    assert ["error" in reply[0][0] for reply in (added, wrong, unknown)] == [False, True, True]
+    assert sum("the policy reads why" in line for line in caplog.messages) == 2  # of four plays
     assert end == ([], float(int(value) % 2 == 0), True)
     environment = factory()
     environment.start(PROBLEM, 7)
@@ -357,6 +362,27 @@ def test_a_class_of_trl_starts_with_a_text(observation):
     if observation is None:
         (message,), _ = make_factory("trl", {}, silent)().start(PROBLEM, 7)
         assert message["content"] == "What is 2+2?"
+
+
+@pytest.mark.parametrize(("source", "kind", "options", "words"), [
+    ("def __init__(self, row, size): ...", "tinker", ["row"], ["option 'row'", "'size' is"]),
+    ("def __init__(self, row, size=3, *, unit): ...", "tinker", ["size", "unit"], []),
+    ("def __init__(self, size, *, unit='m'): ...", "trl", ["row"], ["'row'", "'size' is"]),
+    ("def __init__(self, **options): ...", "own", ["row"], []),
+    ("", "own", ["row"], []),  # it may inherit it
+    ("def __init__(self,", "own", [], ["no Python"]),
+])  # fmt: skip
+def test_options_are_compared_with_a_class_that_is_not_imported(
+    source, kind, options, words, tmp_path
+):
+    methods = [f"async def {name}(self): ..." for name in METHODS[kind]]
+    body = "\n".join(f"  {line}" for line in [*methods, source])
+    (tmp_path / "shop.py").write_text(
+        f"raise SystemExit\nclass Other: ...\nclass Shop(Other):\n{body}\n"
+    )
+    problems = list(check_options(kind, tmp_path / "shop.py", options))
+    assert len(problems) == len(words)
+    assert all(word in problem for word, problem in zip(words, problems, strict=True))
 
 
 def test_a_class_of_tinker_goes_on_with_its_conversation():

@@ -119,7 +119,17 @@ def test_the_library_checks_too_and_refuses_the_same_object_twice(factory):
 
 
 SOURCE = """
+import atexit, os, sys
+from functools import partial
 from stages.environments.environment import Reply
+
+
+def leave():
+    if "hash_seed" in sys.argv[0]:
+        print("hello")
+        atexit.register(os._exit, 3)
+        atexit.register(partial(print, "bye", flush=True))
+    return "1"
 
 
 class Words:
@@ -138,6 +148,8 @@ class Words:
         ("{f'{row[\"id\"]}{number}' for number in range(9)}", True),
         ("[str(hash(row['id']))]", True),
         ("sorted({f'{row[\"id\"]}{number}' for number in range(9)})", False),
+        # What is printed, and how the process ends, is no answer.
+        ("leave()", False),
     ],
 )
 def test_what_another_process_would_answer_otherwise_is_refused(

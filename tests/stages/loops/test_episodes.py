@@ -30,6 +30,7 @@ from token_episodes import (
 
 from stages.engines.loading import DataParallelSampler
 from stages.environments.environment import Reply
+from stages.environments.replay import replay_episode
 from stages.loops import episodes, rl, rollouts
 from stages.loops.method import GroupRlConfig
 from stages.records.episodes import FAILED
@@ -135,6 +136,8 @@ class Paying(ToolGame):
         ([[CALL, CALL, EOS], [CALL, EOS]], {"max_tool_calls": 2}, "tool_calls", [0, 0.25]),
         ([[CALL, EOS], [CALL, EOS]], {"max_tool_calls": 2, "max_turns": 2}, "turns", [0, 0.5]),
         ([TURN, [31, EOS]], {}, "parse_error", [0, 0.25]),
+        ([[31, EOS], TURN], {"on_bad_call": "reply"}, "turns", [0, 0, 0.5]),
+        ([TURN, [31, EOS]], {"on_bad_call": "reply", "max_turns": 2}, "turns", [0, 0.25]),
     ],
 )
 def test_each_ending_and_what_an_environment_pays_where_a_limit_ends_an_episode(
@@ -155,6 +158,14 @@ def test_each_ending_and_what_an_environment_pays_where_a_limit_ends_an_episode(
     assert (metrics["episode/failed"], metrics["episode/turns"]) == (0, len(rewards))
     calls = sum(token == CALL for turn in replies for token in turn)
     assert metrics["episode/tool_calls"] == calls
+    replied = "on_bad_call" in limits
+    assert metrics["episode/tool_errors"] == replied
+    replies = [m["content"] for m in episode.messages if m["role"] == "tool"]
+    assert replies == ["error: 31"] * replied
+    assert replay_episode(Paying(), episode, ROWS[0]) is None
+    if replied:
+        wrong = replace(episode, rewards=[*rewards[:-1], rewards[-1] + 1])
+        assert replay_episode(Paying(), wrong, ROWS[0]).place == "reward"
 
 
 # --- Failures

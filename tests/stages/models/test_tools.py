@@ -217,6 +217,19 @@ def test_calls_have_spaces_as_the_model_likes_and_ids_of_their_order():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "content", "arguments"),
+    [(name, *row[:2], row[2:]) for name, rows in TABLES["readable"].items() for row in rows],
+)
+def test_calls_are_read_as_models_write_them(name, text, content, arguments):
+    tokenizer = make(f"tool {name}")
+    assert find_form(tokenizer).read(text) == (
+        content, tuple(ToolCall("add", json.dumps(part), f"call{index:05d}")
+                       for index, part in enumerate(arguments)),
+    )  # fmt: skip
+    assert len(read(tokenizer, text)["tool_calls"]) == len(arguments)
+
+
 @pytest.mark.parametrize("name", TABLES["unfit"])
 def test_a_template_that_does_not_fit_episodes_is_refused(name):
     template, has_tools, reason, *edits = TABLES["unfit"][name]
