@@ -13,6 +13,7 @@ import ast
 import difflib
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -94,9 +95,15 @@ def make_parser(module: str, text: str | None) -> argparse.ArgumentParser:
 
 
 def run(command: Callable[[], int | None]) -> NoReturn:
-    """Run a command, and exit with its status; with 2 and the message of a ValueError."""
+    """Run a command, and exit with its status; with 2 and the message of a ValueError.
+
+    Ctrl-C is no error: it ends with 130, as a shell would.
+    """
     try:
         sys.exit(command())
+    except KeyboardInterrupt:
+        print("Stopped: the same command goes on from what is saved.", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
     except ValueError as error:
         print(error, file=sys.stderr)
         sys.exit(2)

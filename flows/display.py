@@ -5,6 +5,7 @@ stages at work, drawn again and again, with one line per seed. Elsewhere every l
 written after the stage's name.
 """
 
+import re
 import sys
 import threading
 import time
@@ -98,7 +99,10 @@ class StageLines:
                 sys.stdout.flush()
 
     def _draw(self) -> Group:
-        """The stages at work, no line longer than the terminal is wide."""
+        """The stages at work, with as many whole fields of a line as the terminal is wide.
+
+        Two spaces separate fields.
+        """
         with self._lock:
             lines: list[Text] = []
             for stage, begun in self._begun.items():
@@ -106,5 +110,7 @@ class StageLines:
                 lines.append(Text(f"{stage}  {seconds:.0f} s", style="bold"))
                 lines += [Text(f"  {line}") for line in self._seeds.get(stage, ())]
         for line in lines:
+            fits = re.match(rf".{{0,{self._console.width}}}(?=  |$)", line.plain)
+            line.plain = fits[0] if fits and fits[0].strip() else line.plain
             line.no_wrap, line.overflow = True, "ellipsis"
         return Group(*lines)

@@ -70,10 +70,11 @@ class Trouble(enum.Enum):
 
 KILLS = (-1, -9, -14, -15, 129, 137, 142, 143)
 """Exit statuses after SIGHUP, SIGKILL (also from the kernel's out-of-memory killer, which may end a
-single seed), SIGALRM (a stage that should end did not in time) and SIGTERM; a shell adds 128.
+single seed, or the check of the plan), SIGALRM (a stage that should end did not in time) and
+SIGTERM; a shell adds 128.
 """
 KILLED = re.compile(
-    r"(failed to run: .*|process of seed \d+ ended without a word), "
+    r"(failed to run: .*|ended without a word), "
     rf"exited with ({'|'.join(map(str, KILLS))})$",
     re.MULTILINE,
 )

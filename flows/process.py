@@ -98,9 +98,10 @@ class Runner:
             kill_tree(child.pid)
             child.wait()
             raise
-        # A background process that outlives the child may hold the pipe open: do not wait for it.
-        reader.join(timeout=2.0)
-        forward(lines, take, 0.0)
+        finally:  # the last lines say what is saved
+            # A background process that outlives the child may hold the pipe open: do not wait long.
+            reader.join(timeout=2.0)
+            forward(lines, take, 0.0)
         return child.returncode
 
     def pause(self, seconds: float) -> None:

@@ -29,8 +29,8 @@ from flows.redaction import hide_secrets
 
 KEY = "key "
 """Printed by `fetch` before the digest of a stage's inputs."""
-NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError")
-"""Names of errors of S3's library that waiting does not cure."""
+FINAL = ("NoCredentialsError", "PartialCredentialsError", "RemoteMissingDepsError")
+"""Names of errors of S3's library, and of DVC's without a driver, that waiting does not cure."""
 
 
 class RemoteStatus(enum.IntEnum):
@@ -50,7 +50,10 @@ def main() -> int:
     """Run the command; returns its exit status."""
     from dvc.exceptions import DvcException
 
-    final = (PermissionError, DvcException, ValueError, TypeError, LookupError, AttributeError)
+    final = (
+        PermissionError, DvcException, ImportError, ValueError, TypeError, LookupError,
+        AttributeError,
+    )  # fmt: skip
     try:
         action, *names = sys.argv[1:]
         exchange = ResultExchange(Path.cwd())
@@ -62,12 +65,8 @@ def main() -> int:
             exchange.push(name)
     except Exception as error:  # noqa: BLE001 - every kind of remote has errors of its own library
         print(hide_secrets(" ".join(f"{type(error).__name__}: {error}".split())))
-        has_no_credentials = type(error).__name__ in NO_CREDENTIALS
-        return (
-            RemoteStatus.FAILED
-            if isinstance(error, final) or has_no_credentials
-            else RemoteStatus.AWAY
-        )
+        is_final = isinstance(error, final) or type(error).__name__ in FINAL
+        return RemoteStatus.FAILED if is_final else RemoteStatus.AWAY
     return RemoteStatus.DONE
 
 

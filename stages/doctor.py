@@ -31,6 +31,7 @@ from stages.planning.jobs import Plan, Stage, Work, list_stages
 from stages.planning.speed import Arithmetic, Rates
 from stages.report import forecast as detection
 from stages.runtime import process
+from stages.runtime.machine import count_processors
 from stages.sources import problem_files
 
 
@@ -39,9 +40,7 @@ def main(*words: str) -> None:
     parser = argparse.ArgumentParser(prog="python -m stages.doctor")
     parser.add_argument("--gpu-gib", type=float, help="plan for a GPU of this size")
     pretended, console = parser.parse_args(words).gpu_gib, Console()
-    wrong = subprocess.run([sys.executable, "-m", "stages.plan", "--check"], check=False)
-    if wrong.returncode:
-        sys.exit("A plan that is not valid cannot be checked further: correct it first.")
+    checked = subprocess.run([sys.executable, "-m", "stages.plan", "--check"], check=False)
     import datasets.config
     import huggingface_hub.constants
 
@@ -52,21 +51,26 @@ def main(*words: str) -> None:
     recipes = [Path(recipe) for recipe in read_yaml(Path("dvc.yaml")).get("vars") or []]
     rows, _ = tables.read_tables([PARAMS_PATH, *recipes])
     content, presets = read_yaml(), read_yaml(PRESETS_PATH)
-    machine = checkup.find_machine(pretended, len(content["seeds"]))
+    seeds = content.get("seeds")
+    machine = checkup.find_machine(
+        pretended, len(seeds) if isinstance(seeds, list) and seeds else 1
+    )
     software = checkup.read_versions()
     here = {"computes on": machine.name, "its memory, GiB": f"{machine.bytes / GIB:.1f}"}
     console.print(make_pairs_table("This machine", here | software))
     try:
         model = checkup.load_model_facts(content)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError) as error:
         sys.exit(f"prepare_data would fail (nothing is downloaded here): {error}")
     for report in model.reports:
         console.print(problem_files.describe_report(report), markup=False)
     for warning in model.warnings:
         console.print(f"warning: {warning}", markup=False)
+    console.print(make_pairs_table("Text, as the model will read it", checkup.show_text(model)))
+    if checked.returncode:
+        sys.exit("There is no forecast of a plan that is not valid: correct what is listed above.")
     content, _ = auto.resolve({**content, "presets": presets}, model.facts, strict=False)
     presets = content.pop("presets")
-    console.print(make_pairs_table("Text, as the model will read it", checkup.show_text(model)))
     plan = Plan(content=content, presets=presets, rows=rows, data=model.data)
     stages = list(list_stages(plan))
     forecasts = report_stages(stages, model, machine, plan, console)
@@ -97,7 +101,7 @@ def report_stages(
         rates = checkup.measure_speed(model, machine, plan)
     except ValueError as error:
         console.print(f"Speed: {error}", markup=False)
-    if rates and (load := os.getloadavg()[0]) > len(os.sched_getaffinity(0)) + 1:
+    if rates and (load := os.getloadavg()[0]) > count_processors() + 1:
         console.print(f"Busy machine, load {load:.1f}: minutes are those of an idle one, roughly.")
     chosen = checkup.find_arithmetic(plan)
     forecasts = list(checkup.forecast_stages(stages, model, machine, plan, rates.get(chosen)))

@@ -91,13 +91,14 @@ def score_samples(
     device = setup(compute)
     sizes = [sum(group.length() for group in chunk) for chunk in grouped.chunks]
     columns: dict[str, ScoreColumn] = {}
-    for name, reward in rewards.items():
+    for number, (name, reward) in enumerate(rewards.items(), start=1):
         model = reward_file.model_path(REWARDS / name, run.seed)
         score = partial(
             pool_scorer.score_chunks, model, reward, grouped.chunks, compute, device, decimals
         )
         parts = run.keep_parts(name, score)
-        tracked = run.track(parts, label=f"{name} scores", unit="tokens", sizes=sizes)
+        after = sum(sizes) * (len(rewards) - number)
+        tracked = run.track(parts, label=f"{name} scores", unit="tokens", sizes=sizes, after=after)
         columns[name] = list(chain.from_iterable(tracked))
     return pool_scorer.score_rows(grouped, columns)
 
@@ -118,7 +119,7 @@ def evaluate_problems(
     rows = list(zip(problems, greedy, scores_by_problem, strict=True))
     results, unchecked, sum_right = list[ProblemResult](), list[ScoredPrompt](), 0.0
     for (prompt, pool), (_, (greedy_row,)), pool_rows in run.track(
-        rows, label="test", unit="problems"
+        rows, label="test", unit="problems", after=0
     ):
         views = pool_scores.score_pool(prompt, pool, pool_rows, aggregations)
         if prompt.answer is None:

@@ -90,12 +90,18 @@ def label_by_judge(run: Run) -> dict[str, Any]:
     metrics: dict[str, Any] = {"trained_tokens": 0}
     cost: Counter[str] = Counter()
     verdicts, pairs, of_side = [], [], []
-    for side in pools.SIDES:
-        problems = pools.read_pools(row.source, run.seed, side)
-        pairs = judging.choose_pairs(
-            problems, prompts, max_pairs=preset.max_pairs_per_problem, seed=seed
+    pairs_by_side = {
+        side: judging.choose_pairs(
+            pools.read_pools(row.source, run.seed, side), prompts,
+            max_pairs=preset.max_pairs_per_problem, seed=seed,
         )
-        of_side, tokens = judge_side(run, judge, prompts, side, pairs)
+        for side in pools.SIDES
+    }  # fmt: skip
+    num_attacked = min(preset.injection_pairs, len(pairs_by_side[pools.SIDES[-1]]))
+    after = sum(map(len, pairs_by_side.values())) + num_attacked * len(injections.TRIED)
+    for side, pairs in pairs_by_side.items():
+        after -= len(pairs)
+        of_side, tokens = judge_side(run, judge, prompts, side, pairs, 2 * after)
         cost.update(tokens)
         run.write(f"{side}.jsonl", judging.make_preferences(pairs, of_side, preset.rule))
         metrics[side] = judge_quality.summarise_verdicts(
@@ -120,16 +126,19 @@ def label_by_judge(run: Run) -> dict[str, Any]:
 
 
 def judge_side(
-    run: Run, judge: Judge, prompts: Prompts, side: str, pairs: Sequence[PairToJudge]
+    run: Run, judge: Judge, prompts: Prompts, side: str, pairs: Sequence[PairToJudge], after: int
 ) -> tuple[list[Verdict], Counter[str]]:
-    """Verdicts on the pairs of a side, and their cost in tokens; parts of a killed run are kept."""
+    """Verdicts on the pairs of a side, and their cost in tokens; parts of a killed run are kept.
+
+    `after`: the number of messages that follow.
+    """
     verdicts: list[Verdict] = []
     cost: Counter[str] = Counter()
     chunks = judging.split_chunks(pairs)
     work_from = partial(judging.judge_chunks, judge, chunks, prompts, run.config.preset.rule, side)
     sizes = [2 * len(chunk) for chunk in chunks]  # both orders
     parts = run.keep_parts(side, work_from)
-    for part in run.track(parts, label=side, unit="messages", sizes=sizes):
+    for part in run.track(parts, label=side, unit="messages", sizes=sizes, after=after):
         verdicts += [Verdict(**verdict) for verdict in part["verdicts"]]
         cost.update(part["tokens"])
         masses = [verdict.option_mass for verdict in verdicts if verdict.option_mass is not None]
@@ -146,7 +155,7 @@ def attack_judge(
     work_from = partial(injections.measure_flips, judge, pairs, prompts, run.config.preset.rule)
     sizes = [2 * len(pairs)] * len(injections.TRIED)
     parts = run.keep_parts("attacks", work_from)
-    for part in run.track(parts, label="attacks", unit="messages", sizes=sizes):
+    for part in run.track(parts, label="attacks", unit="messages", sizes=sizes, after=0):
         flips[part["attack"]] = [(name, value) for name, value in part["flips"]]
         cost.update(part["tokens"])
     return flips, cost
@@ -164,15 +173,26 @@ def revise_answers(run: Run) -> dict[str, Any]:
     triples: list[Revision] = []
     history: list[dict[str, int | float]] = []
     metrics: dict[str, Any] = {}
-    for side in pools.SIDES:
-        problems = pools.read_pools(row.source, run.seed, side)
-        answers = revisions.choose_answers(problems, preset.max_per_problem)
+    answers_by_side = {
+        side: revisions.choose_answers(
+            pools.read_pools(row.source, run.seed, side), preset.max_per_problem
+        )
+        for side in pools.SIDES
+    }
+    sizes = {
+        side: revision.count_replies(answers, preset.num_rounds)
+        for side, answers in answers_by_side.items()
+    }
+    after = sum(map(sum, sizes.values()))
+    for side, answers in answers_by_side.items():
         rounds_of = partial(
             revision.rounds, sampler, decode, encode, config=preset, seed=seed, split=side
         )
         steps = run.parts(side, partial(revision.revise, rounds_of, answers), Revision)
-        sizes = revision.count_replies(answers, preset.num_rounds)
-        finished = list(run.track(steps, label=side, unit="completions", sizes=sizes))
+        after -= sum(sizes[side])
+        finished = list(
+            run.track(steps, label=side, unit="completions", sizes=sizes[side], after=after)
+        )
         history += [step.metrics for step in finished]
         of_side = [row for step in finished for row in step.rows]
         triples += of_side

@@ -78,7 +78,7 @@ def write_episodes(run: Run) -> dict[str, Any]:
 
     sizes = [num_each * len(chunk) for chunk in chunks]
     parts = run.parts("episodes", work_from, Episode)
-    steps = list(run.track(parts, label=row.preset, unit="episodes", sizes=sizes))
+    steps = list(run.track(parts, label=row.preset, unit="episodes", sizes=sizes, after=0))
     episodes = [episode for step in steps for episode in step.rows]
     run.write(EPISODES, episodes)
     metrics = {"starts": len(starts), "episodes": len(episodes), **summarise_episodes(episodes)}

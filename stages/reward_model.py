@@ -179,7 +179,8 @@ def train_preference(run: Run) -> dict[str, Any]:
         schedule = epochs.batches(len(pairs), preset.num_epochs, preset.batch_size, seed)
         state = run.resume(f"member {member}")
         steps = reward.train(model, pairs, schedule, preset, state)
-        history += run.record(steps, total=len(schedule))
+        after = len(schedule) * (preset.members - 1 - member)
+        history += run.record(steps, total=len(schedule), after=after)
         scores.append(reward.score(model, groups))
         sizes.append(size.measure_model(model.model))
         folder = run.output / "model"

@@ -26,8 +26,10 @@ from stages import rows
 from stages.config import PRESET, Params
 from stages.loops.run import LOOP, Run
 from stages.params import load_config
+from stages.records.metrics import average_metrics, read_with_last_step
 from stages.rows import DATA
 from stages.runtime import finished_seeds, outputs, ranks, runs, seeds
+from stages.runtime.headlines import METRICS
 from stages.runtime.runs import StageRun
 
 logger = logging.getLogger(__name__)
@@ -97,6 +99,7 @@ def run(
         if not per_seed:
             with run.progress.shown(partial(stage_run.display.update, None)):
                 write_metrics(run, work(run))
+            show_headline(stage_run, run)
             return
         take_finished(stage_run, numbers, folders)
         seeds.for_each(
@@ -106,6 +109,14 @@ def run(
             num_samplers=getattr(values, "num_samplers", 0),
         )  # fmt: skip
         finished_seeds.warn_of_devices([stage_run.folder / f"seed-{seed}" for seed in numbers])
+        show_headline(stage_run, run)
+
+
+def show_headline(stage_run: StageRun, run: Run) -> None:
+    """Have the closing line say what the metrics.json of the row, or of its seeds, have of it."""
+    places = METRICS.get(stage_run.name.partition("@")[0], {})
+    paths = sorted(run.output.rglob("metrics.json"))
+    stage_run.display.headline = average_metrics(map(read_with_last_step, paths), places)
 
 
 def open_folders(

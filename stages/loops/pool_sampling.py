@@ -49,6 +49,10 @@ class PoolRequest:
     greedy: bool = False
     """The greedy completion of each problem, in place of samples."""
 
+    def count(self) -> int:
+        """Completions of each problem."""
+        return 1 if self.greedy else self.config.num_samples
+
 
 def read_request(
     split: str, config: PoolSamplingConfig, stream: str, *, greedy: bool = False
@@ -77,9 +81,12 @@ def write_pools(
     """Draw each pool and write it to `<name>.jsonl`; returns the content of metrics.json."""
     metrics: dict[str, Any] = {}
     done: list[dict[str, int | float]] = []
+    after = sum(pool.count() * len(pool.prompts) for pool in pools.values())
     for name, pool in pools.items():
         draw_from = partial(sample, sampler, decode, pool, run.seed, name)
-        finished = list(track_pool(run, name, pool, run.parts(name, draw_from, Completion)))
+        after -= pool.count() * len(pool.prompts)
+        steps = run.parts(name, draw_from, Completion)
+        finished = list(track_pool(run, name, pool, steps, after))
         completions = [row for step in finished for row in step.rows]
         run.write(f"{name}.jsonl", completions)
         cut = sum(row.finish_reason == "length" for row in completions)
@@ -125,7 +132,7 @@ def draw(
     samples_by_prompt = sampler.sample(
         [prompt.prompt_ids for prompt in prompts],
         seeds,
-        num_samples=1 if pool.greedy else config.num_samples,
+        num_samples=pool.count(),
         temperature=0.0 if pool.greedy else config.temperature,
         max_new_tokens=config.max_new_tokens,
     )
@@ -144,8 +151,12 @@ def draw(
     ]
 
 
-def track_pool(run: Run, name: str, pool: PoolRequest, steps: Iterable[Step]) -> Iterator[Step]:
+def track_pool(
+    run: Run, name: str, pool: PoolRequest, steps: Iterable[Step], after: int
+) -> Iterator[Step]:
     """Yield the steps unchanged and show progress, and as many completions as `SHOWN` says.
+
+    `after`: the number of completions in the pools that follow.
 
     The answer checker is not used here: sampling would then depend on its code, and an edit of the
     checker would sample every pool again. So progress shows the share of completions that end in
@@ -154,11 +165,10 @@ def track_pool(run: Run, name: str, pool: PoolRequest, steps: Iterable[Step]) ->
     prompts = {prompt.id: prompt for prompt in pool.prompts}
     has_gold = any(prompt.answer is not None for prompt in pool.prompts)
     watched = [*(["right ending"] if has_gold else []), "length", "truncated"]
-    num_samples = 1 if pool.greedy else pool.config.num_samples
     starts = range(0, len(pool.prompts), CHUNK)
-    sizes = [num_samples * len(pool.prompts[start : start + CHUNK]) for start in starts]
+    sizes = [pool.count() * len(pool.prompts[start : start + CHUNK]) for start in starts]
     sums: Counter[str] = Counter()
-    for step in run.track(steps, label=name, unit="completions", sizes=sizes):
+    for step in run.track(steps, label=name, unit="completions", sizes=sizes, after=after):
         golds = [(row.completion, prompts[row.id].answer) for row in step.rows]
         sums["completions"] += len(step.rows)
         sums["length"] += num_tokens(step.rows)

@@ -127,20 +127,22 @@ class Run:
         done: int = 0,
         unit: str = "",
         sizes: Sequence[int] | None = None,
+        after: int | None = None,
     ) -> Iterator[ItemT]:
         """Yield `items` unchanged and show progress; the metrics of a `Step` are logged.
 
         `total`: number of items; where each counts as several of `unit`, `sizes` has how many. With
         a unit of `meter`, progress moves while an item is worked on. `done`: how many of the total
-        came before.
+        came before, `after` in the parts that follow (`Progress.begin`).
         """
         if sizes is not None:
             total = sum(sizes)
         elif total is None and hasattr(items, "__len__"):
             total = len(items)  # pyright: ignore[reportArgumentType]
         self.progress.begin(
-            label, unit=unit, total=total, done=done, read_counts=lambda: meter.COUNTS
-        )
+            label, unit=unit, total=total, done=done, after=after,
+            read_counts=lambda: meter.COUNTS,
+        )  # fmt: skip
         for number, item in enumerate(items):
             done += 1 if sizes is None else sizes[number]
             self._report(item, done)
@@ -233,6 +235,7 @@ class Run:
         total: int | None,
         num_checkpoints: int = 0,
         save: Save | None = None,
+        after: int | None = None,
     ) -> "list[Metrics]":
         """Take every step of the loop that was resumed; returns the metrics of all steps.
 
@@ -240,7 +243,7 @@ class Run:
         step is logged and its lines are written as it comes, and the state now and then. `save`
         writes `num_checkpoints` intermediate policies, evenly spaced over the `total` steps; there
         are none where `total` is None because a budget of tokens decides. The end of a loop with a
-        name is checkpointed, for the loops after it.
+        name is checkpointed, for the loops after it, which take the steps `after`.
 
         A process that is asked to end does so when the state of the last whole step is on disk
         (`LoopRecord.may_stop`): at once, or at the end of a step that is almost over.
@@ -252,8 +255,9 @@ class Run:
         state, policies = self._state, spaced_steps(total or 0, num_checkpoints)
         record = LoopRecord(self, state, self.folder / LOOP / self._loop)
         self.progress.begin(
-            self._loop, unit="steps", total=total, done=state.step, read_counts=lambda: meter.COUNTS
-        )
+            self._loop, unit="steps", total=total, done=state.step, after=after,
+            read_counts=lambda: meter.COUNTS,
+        )  # fmt: skip
         try:
             with process.between(record.may_stop):
                 for done, step in enumerate(steps, start=state.step + 1):

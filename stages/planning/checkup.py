@@ -2,7 +2,6 @@
 
 import collections
 import json
-import os
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +49,7 @@ from stages.planning.jobs import (
 from stages.planning.speed import Arithmetic, Rates
 from stages.rewards.feedback.prompts import OPTIONS
 from stages.runtime import gpu_slot, versions
+from stages.runtime.machine import count_bytes, count_processors
 from stages.sources.problem_files import SourceReport
 
 GIB = 2**30
@@ -100,10 +100,9 @@ def find_machine(pretended_gib: float | None, num_seeds: int) -> Machine:
     if torch.cuda.is_available():
         size = torch.cuda.get_device_properties(0).total_memory // gpu_slot.seeds_per_gpu()
         return Machine(name=torch.cuda.get_device_name(), bytes=size, is_gpu=True)
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    at_once = min(num_seeds, len(os.sched_getaffinity(0)))
+    at_once = min(num_seeds, count_processors())
     name = f"CPU, {at_once} seeds side by side"
-    return Machine(name=name, bytes=whole // at_once, is_gpu=False)
+    return Machine(name=name, bytes=count_bytes() // at_once, is_gpu=False)
 
 
 def read_versions() -> dict[str, str]:
@@ -231,7 +230,7 @@ def measure_speed(model: Model, machine: Machine, plan: Plan) -> Mapping[Arithme
     if not machine.is_here:
         return {}
     content, num_seeds = plan.content, len(plan.content["seeds"])
-    places = len(gpu_slot.devices()) if machine.is_gpu else len(os.sched_getaffinity(0))
+    places = len(gpu_slot.devices()) if machine.is_gpu else count_processors()
     side_by_side = max(1, min(num_seeds, places))
     request = {
         "base": json.loads(model.config.to_json_string(use_diff=False)), "lora": content["lora"],

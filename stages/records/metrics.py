@@ -1,7 +1,7 @@
 """Numbers of metrics.json, a seed's metrics: how they are rounded, written and read."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -39,6 +39,26 @@ def mean_over_seeds(
     if len(numbers) < len(values):
         return None
     return {"value": round_metric(fmean(numbers)), "seeds": values}
+
+
+def read_with_last_step(path: Path) -> dict[str, Any]:
+    """Content of a metrics.json, with the metrics of the last step of a history.jsonl beside it."""
+    history = path.with_name("history.jsonl")
+    lines = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
+    last = json.loads(lines[-1])["metrics"] if lines else {}
+    return last | json.loads(path.read_text(encoding="utf-8"))
+
+
+def average_metrics(
+    metrics: Iterable[Mapping[str, Any]], places_by_name: Mapping[str, Sequence[str]]
+) -> dict[str, float]:
+    """Mean of each named number (`find_metric`) over the seeds that have it, if any has."""
+    every = list(metrics)
+    values = {
+        name: [value for of_seed in every if (value := find_metric(of_seed, places)) is not None]
+        for name, places in places_by_name.items()
+    }
+    return {name: fmean(of_seeds) for name, of_seeds in values.items() if of_seeds}
 
 
 def find_metric(metrics: Mapping[str, Any], places: Sequence[str]) -> float | None:

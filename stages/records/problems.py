@@ -29,8 +29,9 @@ NO_SOLUTIONS = (
     "let policies learn from rewards alone (from: base)"
 )
 INSTEAD = (
-    "conversations have no gold answer. Take people's or a judge's pairs, and a "
-    "reward learned from them, or problems with answers"
+    "conversations have no gold answer. Take the tables of data/README.md, 'Conversations without "
+    "gold answers': people's or a judge's pairs, and a reward learned from them; or problems with "
+    "answers"
 )
 
 

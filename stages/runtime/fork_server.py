@@ -32,7 +32,7 @@ from typing import Any, NoReturn, TextIO
 import psutil
 
 import stages
-from stages.runtime import process
+from stages.runtime import process, terminal
 from stages.runtime.outputs import PIPE
 
 OF_THE_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
@@ -262,6 +262,7 @@ def _end_with(status: int | None, worker: int) -> NoReturn:
         with suppress(ProcessLookupError):
             select.select([os.pidfd_open(worker)], [], [])
         status = process.STATUS
+    terminal.erase()  # a worker that was killed left its lines
     if status < 0:
         with suppress(OSError):  # SIGKILL has no handler
             signal.signal(-status, signal.SIG_DFL)

@@ -46,6 +46,11 @@ def check() -> None:
             return
         command = [sys.executable, "-m", "stages.plan", "--check"]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode < 0:
+            raise ValueError(
+                f"if memory ran out, run fewer stages at a time: the check of the plan ended "
+                f"without a word, exited with {result.returncode}"
+            )
         if result.returncode != 0:
             raise ValueError(result.stderr.strip())
         if digest_plan_files() == passed.name:

@@ -231,6 +231,7 @@ def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     if _stop_request.requested:
         return
     _stop_request.requested = True
+    terminal.erase()
     signal.setitimer(signal.ITIMER_REAL, SECONDS_TO_END)  # SIGALRM, unhandled, ends the process
     if _stop_request.anywhere():
         raise Stopped(STATUS)

@@ -4,11 +4,12 @@ On a terminal one line per seed, updated each second; elsewhere the same lines n
 
       seed 0  12/32 steps  40 s left  reward 0.71  KL 0.012  length 24
 
-At the end one line remains: stage, seconds, and the last numbers, averaged over the seeds.
+At the end one line remains: stage, seconds, and its headline numbers, averaged over the seeds.
 """
 
 import json
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -28,8 +29,8 @@ MODE, RECORDS, SEPARATOR = "POSTTRAIN_PROGRESS", "records", "\x1e"
 """With POSTTRAIN_PROGRESS=records every snapshot is a line of JSON after a record separator: of
 `flows.local`, which shows several stages on one terminal."""
 SECONDS_OF_A_LONG_ITEM = 3.0
-SHARES = frozenset({"right", "right ending", "truncated", "agreement"})
-"""Numbers that are shown in percent."""
+SHARE = re.compile(r"(.* )?(accuracy|right|right ending|truncated|agreement|success)")
+"""Names of numbers that are shown in percent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +45,7 @@ class Snapshot:
     within: Mapping[str, int] = field(default_factory=dict)
     """Unit -> amount done of the item in progress, such as tokens."""
     seconds_left: float | None = None
-    """Estimate for this part, from the rate of this process."""
+    """Estimate for all parts, from the rate of this process; None: what follows is unknown."""
     numbers: Mapping[str, float] = field(default_factory=dict)
     """Metrics that are shown, such as the reward."""
 
@@ -72,15 +73,18 @@ def describe_seconds(seconds: float) -> str:
 
 
 def describe_number(item: tuple[str, float]) -> str:
-    """`reward 0.71`, `right 64 %`."""
-    name, value = item
-    return f"{name} {100 * value:.1f} %" if name in SHARES else f"{name} {value:.3g}"
+    """`reward 0.71`, `right 64.0 %`, `generated tokens 41,000`."""
+    name, value = item[0].replace("_", " "), item[1]
+    if SHARE.fullmatch(name):
+        return f"{name} {100 * value:.1f} %"
+    return f"{name} {value:,.0f}" if abs(value) >= 1000 else f"{name} {value:.3g}"
 
 
 class Progress:
     """Progress of a seed run: its work changes it, and a thread shows it each second."""
 
     def __init__(self) -> None:
+        self._unit, self._after = "", None
         self.begin()
 
     def begin(
@@ -90,22 +94,30 @@ class Progress:
         unit: str = "",
         total: int | None = None,
         done: int = 0,
+        after: int | None = None,
         read_counts: Callable[[], Mapping[str, int]] = dict[str, int],
     ) -> None:
         """Begin a part of the work, of which `done` items were done by an earlier process.
 
+        `after`: the number of items, of the same unit, in the parts that follow. A part with a
+        label is one of several: where it has no such number, the time that remains is not known.
         `read_counts` returns unit -> amount for what advances within an item, such as tokens; if
         `unit` is among them, these are the same items.
         """
+        self._advanced = time.monotonic()
+        if after is not None and unit == self._unit and self._after is not None:
+            self._worked += self._done - self._start
+        else:
+            self._worked, self._begun = 0, self._advanced
+        self._after = after if label else after or 0
         self._label, self._unit, self._total, self._done = label, unit, total, done
         self._read_counts, self._counts = read_counts, dict(read_counts())
         self._recent: dict[str, deque[float]] = {}
         self.restart()
 
     def restart(self) -> None:
-        """Leave what is done by now out of the rate: an earlier process did it."""
-        self._start, self._begun = self._done, time.monotonic()
-        self._advanced = self._begun
+        """Leave what is done of this part out of the rate: an earlier process did it."""
+        self._start = self._done
 
     def advance(self, done: int, numbers: Mapping[str, float] | None = None) -> None:
         """Set the number of items done; `numbers` of this item are averaged with recent ones."""
@@ -130,8 +142,9 @@ class Progress:
             done = min(done, self._total)
         now, seconds_left = time.monotonic(), None
         seconds, is_long = now - self._begun, now - self._advanced > SECONDS_OF_A_LONG_ITEM
-        if self._total is not None and done > self._start:
-            seconds_left = (self._total - done) * seconds / (done - self._start)
+        worked = self._worked + done - self._start
+        if self._total is not None and self._after is not None and worked:
+            seconds_left = (self._total - done + self._after) * seconds / worked
         numbers = {name: fmean(values) for name, values in list(self._recent.items())}
         return Snapshot(
             label=self._label, done=done, total=self._total, unit=self._unit,
@@ -165,6 +178,8 @@ class Display:
         self._stage, self._mode = stage, mode
         self._snapshots: dict[int | None, Snapshot] = {}
         self._begun = self._shown = time.monotonic()
+        self.headline: Mapping[str, float] = {}
+        """Numbers of the closing line; empty: the last ones that were shown."""
 
     def update(self, seed: int | None, snapshot: Snapshot) -> None:
         """Store the snapshot of a seed, and show the progress of all seeds if it is time.
@@ -195,15 +210,13 @@ class Display:
     def erase(self) -> None:
         """Leave no line of a stage that failed, or was asked to end."""
         if self._mode == "terminal":
-            terminal.draw([])
+            terminal.erase()
 
     def end(self) -> None:
         """Say that the stage is done, in how many seconds, and with which numbers."""
         seconds = describe_seconds(time.monotonic() - self._begun)
-        numbers = "  ".join(map(describe_number, self._average_numbers().items()))
-        labels = {snapshot.label for snapshot in self._snapshots.values()}
-        if numbers and len(labels) == 1 and (label := labels.pop()):
-            numbers = f"{label}: {numbers}"
+        headline = self.headline or self._average_numbers()
+        numbers = "  ".join(map(describe_number, headline.items()))
         if self._mode == "records":
             self._write_record({"numbers": numbers})
         elif self._mode != "quiet":

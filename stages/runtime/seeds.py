@@ -102,7 +102,7 @@ def for_each(
                     kind, content = pipe.recv()
                 except EOFError:
                     fork.join()
-                    raise RuntimeError(
+                    raise ValueError(
                         f"if memory ran out, set fewer `seeds`: the process of seed {seed} "
                         f"ended without a word, exited with {fork.exitcode}"
                     ) from None

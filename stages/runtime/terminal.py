@@ -6,12 +6,14 @@ written, by this process or one that it forked, erases them first and takes thei
 
 import errno
 import io
+import multiprocessing
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -43,18 +45,37 @@ def green(text: str) -> str:
     return f"\x1b[32m{text}\x1b[0m" if is_terminal() and not os.environ.get("NO_COLOR") else text
 
 
+def erase() -> None:
+    """Erase the lines that are drawn, by whatever process; nothing where there are none.
+
+    After Ctrl-C the terminal's `^C` stands before them.
+    """
+    if is_terminal():
+        with suppress(OSError):
+            os.write(2, f"\r{ERASE}".encode())
+
+
 def draw(lines: Sequence[str]) -> None:
-    """Draw lines in the place of those before; no line wraps, and none is below the screen."""
+    """Draw lines in the place of those before; no line wraps, and none is below the screen.
+
+    Two spaces separate the fields of a line: those that do not fit are left out whole.
+    """
     with suppress(OSError):  # a terminal that is gone, or reads no more
         columns, rows = os.get_terminal_size(2)
         columns, rows = columns or 80, rows or 24
         if len(lines) >= rows > 1:
             hidden = len(lines) - rows + 2
             lines = [*lines[: rows - 2], f"and {hidden} more"]
-        cut = [escaped(line).replace("\n", " ")[: columns - 1] for line in lines]
+        cut = [cut_fields(escaped(line).replace("\n", " "), columns - 1) for line in lines]
         text = "\r\n".join(f"{line}\x1b[K" for line in cut)
         home = UP * max(0, len(cut) - 1) + "\r"
         os.write(2, f"\r{text}{ERASE}{home}".encode(errors="replace"))
+
+
+def cut_fields(line: str, columns: int) -> str:
+    """The first fields of a line that fit; of a first one that does not, what fits."""
+    fits = re.match(rf".{{0,{columns}}}(?=  |$)", line)
+    return fits[0] if fits and fits[0] else line[:columns]
 
 
 def write(text: str) -> None:
@@ -98,15 +119,19 @@ def escape_output(stream: TextIO | None) -> None:
     if stream is None:
         return
     write_text = stream.write
-    erase = ERASE if stream.isatty() and is_terminal() else ""
-    bar = _Bar(is_drawn=bool(erase), write=write_text)
+    bar = _Bar(stream=stream, write=write_text)
 
     def write(text: str) -> int:
         if not bar.takes(text):
-            write_text(f"{erase}{escaped(text)}")
+            write_text(f"{ERASE if is_drawn_on(stream) else ''}{escaped(text)}")
         return len(text)
 
     stream.write = write
+
+
+def is_drawn_on(stream: TextIO) -> bool:
+    """Whether a stream is a terminal with lines now: the fork server gives its forks others."""
+    return stream.isatty() and is_terminal()
 
 
 @dataclass
@@ -117,12 +142,11 @@ class _Bar:
     seconds leaves nothing.
     """
 
-    is_drawn: bool
+    stream: TextIO
     write: Callable[[str], object]
     text: str = ""
     begun: float = 0.0
     shown: float = 0.0
-    process: int = field(default_factory=os.getpid)
 
     def takes(self, text: str) -> bool:
         """Whether the text is of a bar, which is then shown."""
@@ -131,9 +155,10 @@ class _Bar:
             if not self.text:
                 self.begun = self.shown = now
             self.text = text.strip("\r ")
-            if self.is_drawn and os.getpid() == self.process:  # else its parent draws lines
+            is_drawn = is_drawn_on(self.stream)
+            if is_drawn and multiprocessing.parent_process() is None:  # else the parent draws
                 draw([self.text])
-            elif not self.is_drawn and now - self.shown >= SECONDS_BETWEEN_BARS:
+            elif not is_drawn and now - self.shown >= SECONDS_BETWEEN_BARS:
                 self.shown = now
                 self.write(f"{escaped(self.text)}\n")
             return True

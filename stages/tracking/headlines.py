@@ -7,77 +7,24 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from stages.records.metrics import find_metric
+from stages.records.metrics import average_metrics, read_with_last_step
 from stages.rows import locate_policy
+from stages.runtime.headlines import METRICS
 from stages.tracking import lockfile
 from stages.tracking.lockfile import Entry
 
-METRICS: dict[str, dict[str, Sequence[str]]] = {
-    "train": {
-        "final_loss": ["final_loss"],
-        "margin_accuracy": ["final_margin_accuracy"],
-        "reward": ["reward/mean"],
-        "rollout_accuracy": ["reward/accuracy"],
-        "success": ["episode/success"],
-        "kl": ["kl/sequence"],
-        "trained_tokens": ["trained_tokens"],
-        "generated_tokens": ["generated_tokens"],
-    },
-    "evaluate": {
-        "accuracy": ["mean_accuracy"],
-        "greedy_accuracy": ["greedy_accuracy"],
-        "dev_accuracy": ["dev_accuracy"],
-    },
-    "reward": {
-        "heldout_accuracy": ["heldout/accuracy", "heldout/labels/balanced_accuracy"],
-        "heldout_auc": ["heldout/auc", "heldout/labels/auroc_within_problem"],
-    },
-    "label": {"pairs": ["train/pairs"], "agreement": ["train/agreement/averaged"]},
-    "label_steps": {"steps": ["train/steps"], "labelled_right": ["train/labelled_right"]},
-    "sample": {"generated_tokens": ["generated_tokens"]},
-    "play": {
-        name: [name]
-        for name in (
-            "success",
-            "reward",
-            "turns",
-            "tool_calls",
-            "tool_errors",
-            "failed",
-            "generated_tokens",
-        )
-    },
-    "pool": {"generated_tokens": ["generated_tokens"]},
-}
-"""Stage -> name in MLflow -> where it stands in the metrics.json of a seed, or in the last step of
-its history: the first that is there. A run shows the mean over seeds; of a policy's training also
-those of its evaluation."""
 DEV = "dev_accuracy"
 
 
 def average_headlines(entry: Entry) -> dict[str, float]:
     """The headline numbers of a stage: means over its seeds."""
-    metrics = read_seed_metrics(entry).values()
-    means: dict[str, float] = {}
-    for name, places in METRICS.get(entry.kind, {}).items():
-        values = [
-            value
-            for seed_metrics in metrics
-            if (value := find_metric(seed_metrics, places)) is not None
-        ]
-        means |= {name: fmean(values)} if values else {}
-    return means
+    return average_metrics(read_seed_metrics(entry).values(), METRICS.get(entry.kind, {}))
 
 
 def read_seed_metrics(entry: Entry) -> dict[str, dict[str, Any]]:
-    """Each seed's metrics.json among the outputs, with the metrics of history.jsonl's last step."""
-    metrics_by_seed: dict[str, dict[str, Any]] = {}
-    for path in chain.from_iterable(out.path.glob("[0-9]*/metrics.json") for out in entry.outs):
-        history = path.with_name("history.jsonl")
-        lines = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
-        last = json.loads(lines[-1])["metrics"] if lines else {}
-        metrics_by_seed[path.parent.name] = last | json.loads(path.read_text(encoding="utf-8"))
-    return metrics_by_seed
+    """Each seed's metrics.json among the outputs, with the metrics of its history's last step."""
+    paths = chain.from_iterable(out.path.glob("[0-9]*/metrics.json") for out in entry.outs)
+    return {path.parent.name: read_with_last_step(path) for path in paths}
 
 
 def find_best() -> Path:

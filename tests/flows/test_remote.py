@@ -352,6 +352,13 @@ def test_without_a_remote_the_flag_is_refused(new_toy: ToyRepo) -> None:
     assert new_toy.started() == []
 
 
+def test_a_remote_without_its_driver_is_not_waited_for(new_toy: ToyRepo) -> None:
+    new_toy.run("dvc", "remote", "add", "--default", "results", "oss://bucket")
+    output = new_toy.flow("--remote", "prepare", code=1)
+    assert "dvc-oss" in " ".join(output.replace("│", " ").split())
+    assert WAITING not in output
+
+
 # Clones with a real remote.
 
 AWS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}

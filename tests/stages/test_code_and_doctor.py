@@ -255,3 +255,15 @@ def test_the_doctor_finds_what_cannot_work_before_anything_ran(case, repository)
     for text in mentions:
         assert text in (completed.stderr if status else completed.stdout)
     assert (repository / "data").exists() == (solutions is not None), "nothing that a stage reads"
+
+
+@pytest.mark.slow
+def test_the_doctor_says_what_it_can_of_a_plan_that_is_not_valid(repository):
+    content = YAML(typ="safe").load(repository / "params.yaml")
+    content["sft"]["batch_size"] = -1
+    write_params(repository, content)
+    completed = run_doctor(repository)
+    assert completed.returncode == 1
+    assert "sft.batch_size" in completed.stderr
+    for text in ("computes on", "'<|end|>'"):
+        assert text in completed.stdout

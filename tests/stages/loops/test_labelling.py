@@ -99,7 +99,7 @@ def test_what_is_watched_while_sampling_is_counted_by_hand(run, monkeypatch, cap
     pool = request(prompts=[replace(prompt, answer="7") for prompt in PROMPTS[:2]])
     monkeypatch.setenv(pool_sampling.SHOWN, "1")
     with caplog.at_level("INFO"):
-        assert list(pool_sampling.track_pool(run, "test", pool, steps)) == steps
+        assert list(pool_sampling.track_pool(run, "test", pool, steps, 0)) == steps
     snapshot = run.progress.snapshot()
     assert (snapshot.done, snapshot.total) == (6, 6)
     assert snapshot.numbers == {"right ending": 3 / 6, "length": 21 / 6, "truncated": 1 / 6}

@@ -18,6 +18,7 @@ from stages.planning.checkup import GIB, Machine, Model
 from stages.planning.cost import Trial
 from stages.planning.jobs import Data, Plan, Stage, Work
 from stages.planning.speed import Arithmetic, Cost, Rates
+from stages.runtime import machine
 
 GPU = Machine(name="a GPU", bytes=80 * GIB, is_gpu=True)
 CPU = Machine(name="a CPU", bytes=10 * GIB, is_gpu=False)
@@ -29,6 +30,35 @@ REQUEST = {"base": json.loads(BASE.to_json_string(use_diff=False)), "lora": {"ra
     "alpha": 16}, "compute": {"dtype": "float32", "gradient_checkpointing": False,
     "max_tokens": 256, "row_tokens": 128, "pack_tokens": 64, "max_batch": 16}, "prompt": 7,
     "completion": 5, "batch_size": 4, "num_processes": 2}  # fmt: skip
+
+
+LIMITS = [
+    # files of control groups, /proc/self/cgroup -> GiB and processors of a machine with more
+    ({"memory.max": "max", "cpu.max": "max 100000"}, "0::/", (None, None)),
+    ({"memory.max": f"{3 * GIB}", "cpu.max": "250000 100000"}, "0::/", (3, 2)),
+    ({"a/memory.max": f"{2 * GIB}", "a/b/memory.max": "max", "a/b/cpu.max": "50000 100000"},
+     "0::/a/b", (2, 1)),  # the limit of a group around it; half a processor
+    ({"memory/memory.limit_in_bytes": f"{GIB}", "cpu/cpu.cfs_quota_us": "-1",
+      "cpu/cpu.cfs_period_us": "100000"}, "4:memory:/docker/a\n2:cpu,cpuacct:/docker/a", (1, None)),
+    ({"cpu/d/cpu.cfs_quota_us": "300000", "cpu/d/cpu.cfs_period_us": "100000",
+      "memory/memory.limit_in_bytes": "9223372036854771712"}, "4:memory:/d\n2:cpu:/d", (None, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "groups", "limits"), LIMITS)
+def test_memory_and_processors_are_those_of_the_container(
+    files, groups, limits, tmp_path, monkeypatch
+):
+    for name, text in files.items():
+        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "groups" / name).write_text(f"{text}\n")
+    (tmp_path / "of_process").write_text(groups)
+    monkeypatch.setattr(machine, "GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(machine, "OF_PROCESS", tmp_path / "of_process")
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: range(8))
+    monkeypatch.setattr(machine.os, "sysconf", {"SC_PAGE_SIZE": GIB, "SC_PHYS_PAGES": 64}.get)
+    assert machine.count_bytes() == (limits[0] or 64) * GIB
+    assert machine.count_processors() == (limits[1] or 8)
 
 
 # --- rates of passes

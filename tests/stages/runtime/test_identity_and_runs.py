@@ -488,12 +488,14 @@ def test_a_damaged_input_is_named_before_it_is_used_and_restored_or_made_anew(
 
 
 CHECK = """
-import sys
+import os, sys
 from pathlib import Path
 with Path("calls").open("a") as file:
     file.write("x")
 if "bad" in Path("params.yaml").read_text():
     sys.exit("bad: unknown key")
+if "much" in Path("params.yaml").read_text():
+    os.kill(os.getpid(), 9)
 """
 
 
@@ -523,3 +525,6 @@ def test_the_plan_is_checked_once_for_each_state_of_the_files_that_it_reads(tmp_
         with pytest.raises(ValueError, match="bad"):
             preflight.check()
         assert len(calls.read_text()) == number
+    Path("params.yaml").write_text("much: 0\n")
+    with pytest.raises(ValueError, match=r"memory ran out.* ended without a word, exited with -9$"):
+        preflight.check()

@@ -1,6 +1,7 @@
 """What a person sees of a stage: progress by hand; on a terminal of any width, and in a log."""
 
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -60,6 +61,22 @@ def test_parts_of_a_killed_attempt_take_no_time(run, clock):
     assert [run.progress.snapshot().seconds_left for _ in parts][5:] == [4, 2, 0]
 
 
+def test_the_time_that_remains_is_that_of_all_parts(clock):
+    progress = Progress()
+    for label, total, after in (("dev", 4, 8), ("test", 8, 0)):
+        progress.begin(label, unit="completions", total=total, after=after)
+        if label == "dev":
+            clock.now += 2
+            progress.advance(2)
+            assert progress.snapshot().seconds_left == 2 + 8
+            clock.now += 2
+            progress.advance(4)
+    assert progress.snapshot().seconds_left == 8, "at the rate of the part before"
+    progress.begin("scores", unit="completions", total=2)
+    progress.advance(1)
+    assert progress.snapshot().seconds_left is None, "what follows is not known"
+
+
 def test_what_is_counted_within_an_item_moves_the_line_and_never_beyond_the_total(run, clock):
     items = run.track(["a", "b"], unit="completions", sizes=[6, 4])
     assert run.progress.snapshot().describe() == "starts"
@@ -112,7 +129,12 @@ def test_the_last_line_has_the_mean_over_the_seeds_that_have_the_number(monkeypa
     for seed, numbers in enumerate(({"right": 0.5}, {"right": 0.75, "KL": 0.5})):
         display.update(seed, Snapshot(label="test", done=4, total=4, numbers=numbers))
     display.end()
-    assert lines == ["evaluate@x  done in 0 s  test: right 62.5 %  KL 0.5"]
+    display.headline = {"dev_accuracy": 0.25, "generated_tokens": 41_000.0}
+    display.end()
+    assert lines == [
+        "evaluate@x  done in 0 s  right 62.5 %  KL 0.5",
+        "evaluate@x  done in 0 s  dev accuracy 25.0 %  generated tokens 41,000",
+    ]
 
 
 def test_times_are_short():
@@ -146,9 +168,10 @@ def test_drawn_lines_neither_wrap_nor_go_below_the_screen(columns, rows, monkeyp
     written = []
     monkeypatch.setattr(terminal.os, "get_terminal_size", lambda _: (columns, rows))
     monkeypatch.setattr(terminal.os, "write", lambda _, text: written.append(text.decode()))
-    terminal.draw([f"seed {n} \x1b[2J{'x' * 99}" for n in range(5)])
+    terminal.draw([f"  seed {n}  a b  \x1b[2J{'x' * 99}" for n in range(4)] + ["x" * 99])
     texts = list_texts(written[0])
-    assert max(map(len, texts)) == columns - 1
+    assert texts[0] == "  seed 0  a b", "a field is left out whole"
+    assert max(map(len, texts)) == (columns - 1 if rows > 5 else 13)
     assert len(texts) == min(5, rows - 1)
     assert "\x1b[2J" not in written[0]
     assert written[0].count(terminal.UP) == len(texts) - 1
@@ -201,11 +224,29 @@ def test_on_a_terminal_a_line_a_seed_moves_and_one_line_remains(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_stage_that_fails_leaves_no_line_that_it_drew(tmp_path):
-    fails = PROGRAM.replace("END", "1 / (2 - step.index)")
-    written = run_on_terminal([sys.executable, "-c", fails], tmp_path, 80, ENVIRONMENT, status=1)
-    assert "\r\x1b[J\r" in written[written.rindex("  seed ") :]
-    assert "ZeroDivisionError" in written[written.rindex("\r\x1b[J\r") :]
+@pytest.mark.parametrize(("end", "status", "text"), [
+    ("1 / (2 - step.index)", 1, "ZeroDivisionError"),
+    ("step.index < 2 or os.kill(os.getppid(), signal.SIGINT)", 143, ""),
+    ("step.index < 2 or os.kill(os.getpid(), signal.SIGKILL)", 1, "exited with -9"),
+])  # fmt: skip
+def test_a_stage_that_ends_before_its_end_leaves_no_line_that_it_drew(end, status, text, tmp_path):
+    program = "import os, signal\n" + PROGRAM.replace("END", end)
+    written = run_on_terminal([sys.executable, "-c", program], tmp_path, 80, ENVIRONMENT, status)
+    erased = written[written.rindex("  seed ") :].partition("\r\x1b[J")[2]
+    assert text in erased
+    assert ("Traceback" in erased) == (text == "ZeroDivisionError")
+    assert bool(text) == bool(list_texts(erased))
+
+
+def test_a_stream_that_becomes_a_terminal_is_erased_before_a_text(monkeypatch):
+    # as of a fork of the fork server, whose own streams are none
+    (_, pipe), (ours, theirs) = os.pipe(), pty.openpty()
+    with os.fdopen(pipe, "w") as stream:
+        terminal.escape_output(stream)
+        os.dup2(theirs, pipe)
+        monkeypatch.setattr(terminal, "is_terminal", lambda: True)
+        stream.write("saved\n")
+    assert os.read(ours, 99) == b"\x1b[Jsaved\r\n"
 
 
 @pytest.mark.slow
