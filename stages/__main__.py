@@ -33,6 +33,7 @@ def find_main(words: Sequence[str]) -> partial[None]:
     from stages.rows import ENTRY_POINTS
 
     modules = {**ENTRY_POINTS, **{name: name for name in OF_ALL_ROWS}}
+    words = [*(word.partition("/")[0] for word in words[:1]), *words[1:]]  # `label_own/mine`
     if not words or words[0] not in modules:
         sys.exit(
             f"expected an entry point, found {words[0] if words else 'none'}: name one of "

@@ -1,18 +1,29 @@
-"""Reinforcement learning without the pipeline: your model, your prompts, your reward.
+"""SFT, DPO and reinforcement learning without the pipeline: your model, texts and reward.
 
-    for step in library.grpo(model, tokenizer, prompts, reward, preset="dapo"):
+    rows = [{"prompt": f"1 plus {n} is", "completion": f" {1 + n}."} for n in range(9)]
+    for step in library.sft(model, tokenizer, rows, num_epochs=2):
+        print(step.index, step.metrics["loss/nll"])
+
+    rows = [{"prompt": "1 plus 1 is", "chosen": " 2.", "rejected": " 2 or so."}]
+    for step in library.dpo(model, tokenizer, rows, preset="dpo_low_beta"):
+        print(step.index, step.metrics["margin/accuracy"])
+
+    reward = lambda prompt, completion: float(completion.endswith("."))
+    settings = {"preset": "dr_grpo", "num_steps": 2, "max_new_tokens": 16}
+    for step in library.grpo(model, tokenizer, prompts, reward, **settings):
         print(step.index, step.metrics["reward/mean"])
 
-Training goes on where a killed run was, to the same bits:
+Each trains the model in place. It goes on where a killed run was, to the same bits:
 
     state = library.State.load("folder")
-    for step in library.grpo(model, tokenizer, prompts, reward, state=state):
+    for step in library.grpo(model, tokenizer, prompts, reward, **settings, state=state):
         state.save("folder")
 
 In an environment (`stages/environments/environment.py`) over several turns, `prompts` are the rows
 that episodes start from, and the environment pays:
 
-    for step in library.grpo(model, tokenizer, rows, environment=Calculator, limits=limits):
+    limits = EpisodeLimits(max_turns=2, max_turn_tokens=8, max_tokens=48)
+    for step in library.grpo(model, tokenizer, rows, environment=Game, limits=limits, num_steps=2):
         print(step.index, step.metrics["episode/success"])
 
 Needs neither DVC nor MLflow nor Prefect. `stages.algorithms` needs only tensors.
@@ -23,7 +34,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -32,15 +43,18 @@ from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import auto
-from stages.config import PRESETS_PATH, read_yaml
+from stages.config import PRESETS_PATH, Params, error_messages, read_yaml
 from stages.engines import transformers as engine
 from stages.environments import checks
 from stages.environments.environment import Environment
 from stages.environments.limits import EpisodeLimits
-from stages.loops import episodes, rl
+from stages.loops import episodes, epochs, preference, ref_logprobs, rl
 from stages.loops.episodes import EnvironmentRow, Player
 from stages.loops.method import GroupMethod, GroupRlConfig, Method, Settings
+from stages.loops.preference import KTO, PreferenceConfig, PreferencePreset
 from stages.loops.rollouts import RlModels, Rollouts, Task
+from stages.loops.sft import SftConfig
+from stages.loops.sft import train as train_sft
 from stages.loops.state import State
 from stages.loops.work import Step
 from stages.models import model_tokenizer, policy, prompting
@@ -48,16 +62,106 @@ from stages.models.device import COMPUTE, ComputeConfig, setup
 from stages.models.policy import Policy
 from stages.models.turn_rendering import TurnRenderer
 from stages.optim import OptimConfig
-from stages.records.problems import Prompt
+from stages.own_modules import check_arguments
+from stages.records.preferences import Preference
+from stages.records.problems import Demonstration, Prompt
 from stages.rewards.completion_rewards import (
     CompletionRewards,
     check_finite,
-    check_function,
     score_each,
 )
 
 PRESETS = Path(__file__).parents[1] / PRESETS_PATH
 LIMITS = EpisodeLimits()
+
+
+def sft(  # noqa: PLR0913
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Sequence[Mapping[str, str]],
+    *,
+    num_epochs: int = 1,
+    batch_size: int = 8,
+    learning_rate: float = 1e-5,
+    seed: int = 0,
+    compute: ComputeConfig = COMPUTE,
+    state: State | None = None,
+) -> Iterator[Step]:
+    """Supervised fine-tuning of `model`, in place; one step per optimizer step.
+
+    The loss is the mean - log p over the completion tokens of a step, the end token included.
+
+    Args:
+        model, tokenizer, seed, compute, state: as of `grpo`.
+        rows: each with texts under `prompt`, as the model is to read it (with its chat template
+            applied), and `completion`, as it is to write it; both are joined as they stand. The
+            begin and end tokens of the tokenizer are added.
+        num_epochs, batch_size: passes over the rows, and rows of an optimizer step.
+        learning_rate: constant, after a warm-up over a twentieth of the steps.
+
+    A ValueError for what cannot be trained, as of `grpo`, and for a row without these texts.
+    """
+    sizes = {"num_epochs": num_epochs, "batch_size": batch_size}
+    config = configure(SftConfig, **sizes, optim=make_optim(learning_rate))
+    inner, state = begin(model, state)
+    prompts, (completions,) = encode_rows(rows, ("completion",), inner, tokenizer)
+    examples = [
+        Demonstration(
+            id=prompt.id, task="", prompt=prompt.prompt, prompt_ids=prompt.prompt_ids,
+            completion=row["completion"], completion_ids=ids,
+        )
+        for row, prompt, ids in zip(rows, prompts, completions, strict=True)
+    ]  # fmt: skip
+    schedule = epochs.batches(len(rows), num_epochs, batch_size, seed)
+    learner = make_policy(inner, tokenizer, compute)
+    yield from train_sft(learner, examples, schedule, config, state)
+
+
+def dpo(  # noqa: PLR0913
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Sequence[Mapping[str, str]],
+    *,
+    preset: str = "dpo",
+    num_epochs: int = 1,
+    batch_size: int = 8,
+    learning_rate: float = 1e-6,
+    seed: int = 0,
+    compute: ComputeConfig = COMPUTE,
+    state: State | None = None,
+) -> Iterator[Step]:
+    """Train `model` in place on preference pairs, by DPO or a relative; one step per update.
+
+    The reference is the model as it is passed: its log-probs are computed before the first step.
+
+    Args:
+        model, tokenizer, seed, compute, state: as of `grpo`.
+        rows: each with texts under `prompt`, `chosen` and `rejected`; see `sft`.
+        preset: an entry of presets.yaml that is a loss of pairs: of `train: dpo`, but for `kto`.
+        num_epochs, batch_size, learning_rate: see `sft`.
+
+    A ValueError for what cannot be trained, as of `grpo`, and for a row without these texts.
+    """
+    optim, sizes = make_optim(learning_rate), {"num_epochs": num_epochs, "batch_size": batch_size}
+    config = configure(PreferenceConfig, **sizes, optim=optim, num_checkpoints=0)
+    loss = load_loss(preset)
+    inner, state = begin(model, state)
+    prompts, (chosen, rejected) = encode_rows(rows, ("chosen", "rejected"), inner, tokenizer)
+    pairs = [
+        Preference(
+            id=prompt.id, prompt=prompt.prompt, prompt_ids=prompt.prompt_ids, chosen=row["chosen"],
+            chosen_ids=chosen_ids, rejected=row["rejected"], rejected_ids=rejected_ids,
+            probability=1.0, source="",
+        )
+        for row, prompt, chosen_ids, rejected_ids in zip(
+            rows, prompts, chosen, rejected, strict=True
+        )
+    ]  # fmt: skip
+    learner = make_policy(inner, tokenizer, compute)
+    ref = ref_logprobs.compute(learner, ref_logprobs.list_pair_completions(pairs)).view(-1, 2)
+    lengths = [len(pair.chosen_ids) + len(pair.rejected_ids) for pair in pairs]
+    schedule = preference.make_schedule(lengths, loss, config, seed)
+    yield from preference.train(learner, pairs, ref, schedule, loss, config, state)
 
 
 def grpo(  # noqa: PLR0913
@@ -108,20 +212,91 @@ def grpo(  # noqa: PLR0913
     if environment is not None:
         max_new_tokens = limits.max_sampled_tokens()
     method = load_method(preset, max_new_tokens)
-    inner, state = get_inner_model(model), state or State()
-    check_start(inner, state)
+    config = configure(
+        GroupRlConfig, num_steps=num_steps, prompts_per_step=prompts_per_step,
+        group_size=group_size, temperature=1.0, max_new_tokens=max_new_tokens, num_checkpoints=0,
+        optim=make_optim(learning_rate),
+    )  # fmt: skip
+    inner, state = begin(model, state)
     task = make_task(prompts, reward, environment, limits, inner, tokenizer)
-    optim = OptimConfig(
-        learning_rate=learning_rate, warmup_share=0.05, schedule="constant", weight_decay=0.0,
-        max_grad_norm=1.0,
-    )  # fmt: skip
-    config = GroupRlConfig(
-        num_steps=num_steps, prompts_per_step=prompts_per_step, group_size=group_size,
-        temperature=1.0, max_new_tokens=max_new_tokens, num_checkpoints=0, optim=optim,
-    )  # fmt: skip
     settings = Settings(config=config, method=method, seed=seed)
     models = make_models(inner, tokenizer, compute)
     yield from rl.train(models, task, rl.make_schedule(task, settings), settings, state)
+
+
+ConfigT = TypeVar("ConfigT", bound=Params)
+
+
+def configure(config: type[ConfigT], **arguments: Any) -> ConfigT:
+    """The configuration of these arguments; a ValueError with a line for each that is wrong."""
+    try:
+        return config.model_validate(arguments)
+    except ValidationError as error:
+        raise ValueError("\n".join(error_messages(error.errors(), arguments))) from None
+
+
+def make_optim(learning_rate: float) -> OptimConfig:
+    """AdamW with a constant rate after a warm-up over a twentieth of the steps."""
+    return configure(
+        OptimConfig, learning_rate=learning_rate, warmup_share=0.05, schedule="constant",
+        weight_decay=0.0, max_grad_norm=1.0,
+    )  # fmt: skip
+
+
+def begin(model: nn.Module, state: State | None) -> tuple[PreTrainedModel, State]:
+    """The model of transformers in `model`, and the state to go on from, which may be a new one."""
+    inner, state = get_inner_model(model), state or State()
+    check_start(inner, state)
+    return inner, state
+
+
+def make_policy(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, compute: ComputeConfig
+) -> Policy:
+    """The model as the policy that is trained."""
+    prepared = policy.prepare_model(model, compute, setup(compute))
+    return Policy(prepared, compute, model_tokenizer.pad_id(tokenizer))
+
+
+def encode_rows(
+    rows: Sequence[Mapping[str, str]],
+    keys: Sequence[str],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+) -> tuple[list[Prompt], list[list[list[int]]]]:
+    """Prompts of rows, and for each key the token ids of its completions, with the end token.
+
+    A ValueError for a row without a text under `prompt` and each of `keys`.
+    """
+    if not rows:
+        raise ValueError("expected rows to learn from, found none")
+    specials = prompting.answer_special_texts(tokenizer)
+    for number, row in enumerate(rows):
+        texts = row if isinstance(row, Mapping) else {}
+        for key in ("prompt", *keys):
+            if not isinstance(text := texts.get(key), str) or (key in keys and not text.strip()):
+                raise ValueError(
+                    f"rows[{number}]: expected a text under each of prompt, {', '.join(keys)}, "
+                    f"found {row!r:.200}"
+                )
+            if key in keys and (reason := prompting.find_special_token(specials, text)):
+                raise ValueError(
+                    f"rows[{number}]: {key}: {reason}: leave it out; the end token is added"
+                )
+    prompts = make_prompts([row["prompt"] for row in rows], model, tokenizer)
+    end, size = model_tokenizer.end_id(tokenizer), get_vocabulary_size(model)
+    completions = list[list[list[int]]]()
+    for key in keys:
+        written = prompting.tokenize_continuation([row[key] for row in rows], tokenizer)
+        completions.append([[*ids, end] for ids in written])
+        name = model.config.name_or_path or "the model"
+        model_tokenizer.check_ids(completions[-1], tokenizer, size, name)
+    return prompts, completions
+
+
+def get_vocabulary_size(model: PreTrainedModel) -> int:
+    """Number of the tokens that the model has embeddings of."""
+    return model.config.get_text_config(decoder=True).vocab_size
 
 
 def check_start(model: PreTrainedModel, state: State) -> None:
@@ -188,7 +363,7 @@ def make_task(
         checks.check_replay(environment, starts[: checks.NUM_ROWS], limits, seed=0)
         return task
     assert reward is not None
-    check_function(reward, "reward")
+    check_arguments(reward, "reward", ("prompt", "completion"))
 
     def compute_rewards(batch: Rollouts) -> CompletionRewards:
         rewards = score_each(batch, lambda prompt, text: reward(prompt.question, text))
@@ -204,9 +379,8 @@ def make_models(
 ) -> RlModels:
     """The model as a policy, with a frozen copy of it as the reference, and its sampler."""
     device, reference = setup(compute), copy.deepcopy(model)
-    pad_id = model_tokenizer.pad_id(tokenizer)
     return RlModels(
-        policy=Policy(policy.prepare_model(model, compute, device), compute, pad_id),
+        policy=make_policy(model, tokenizer, compute),
         reference=Policy(policy.prepare_model(reference, compute, device, trained=False), compute),
         sampler=engine.make_sampler(model, tokenizer, max_batch=compute.max_batch),
         decode=model_tokenizer.make_decode(tokenizer),
@@ -247,9 +421,9 @@ def make_prompts(
     """Prompts of texts, in the tokens that the pipeline has; `question` is the user's text."""
     start = prompting.get_text_start(tokenizer)
     starting = [text if text.startswith(start) else start + text for text in texts]
-    token_ids, config = prompting.tokenize(starting, tokenizer), model.config
-    size = config.get_text_config(decoder=True).vocab_size
-    model_tokenizer.check_ids(token_ids, tokenizer, size, config.name_or_path or "the model")
+    token_ids, name = prompting.tokenize(starting, tokenizer), model.config.name_or_path
+    size = get_vocabulary_size(model)
+    model_tokenizer.check_ids(token_ids, tokenizer, size, name or "the model")
     return [
         Prompt(id=str(i), task="", question=text, prompt=prompt, prompt_ids=ids, answer=None)
         for i, (text, prompt, ids) in enumerate(zip(texts, starting, token_ids, strict=True))
@@ -276,3 +450,21 @@ def load_method(preset: str, max_new_tokens: int) -> Method:
     content = {"presets": {preset: presets[preset]}}
     entry = auto.resolve(content, auto.UNMEASURED, params)[0]["presets"][preset]
     return adapter.validate_python(entry).for_engine("transformers")
+
+
+def load_loss(preset: str) -> PreferencePreset:
+    """An entry of presets.yaml that is a loss of preference pairs.
+
+    A ValueError for any other name, with those there are.
+    """
+    losses = dict[str, PreferencePreset]()
+    for name, entry in read_yaml(PRESETS).items():
+        with suppress(ValidationError):
+            losses[name] = PreferencePreset.model_validate(entry)
+    names = sorted(name for name, loss in losses.items() if loss.kind != KTO)
+    if preset not in names:
+        raise ValueError(
+            f"expected a preset that is a loss of preference pairs, of {names}, found '{preset}': "
+            f"pass one of these"
+        )
+    return losses[preset]

@@ -73,7 +73,7 @@ def _listen(event: str, arguments: tuple[Any, ...]) -> None:
         raise UnlistedFileError(
             f"Error: {os.path.relpath(source)} opens {name}, which is no dependency of its rows: "
             f"an edit of it would go unnoticed, and old results would stand as new ones. List it "
-            f"in the rows with `on: own/{word}`, as `files: [{name}]`"
+            f"where `own/{word}` is named, as `files: [{name}]`"
         )
 
 

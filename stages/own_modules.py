@@ -1,6 +1,15 @@
-"""Python files of the user's own, which rows of params.yaml name: rewards and environments."""
+"""Python files of the user's own, which rows, presets and `data.source` name as `own/<file>`.
+
+| file in | has | named by |
+|---|---|---|
+| `stages/rewards/own/` | `reward`; `prefer`, a labeller of pairs | `on` of a rule; `by` of pairs |
+| `stages/environments/own/` | a class | `on` of an environment |
+| `stages/algorithms/own/` | `surrogate`, `advantage` | a preset of policies |
+| `stages/sources/own/` | `rows` | `data.source.kind` |
+"""
 
 import importlib
+import inspect
 import locale
 import logging
 import os
@@ -9,7 +18,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -22,11 +31,64 @@ from stages.code_origin import OWN, PACKAGE, is_of_library, is_ours
 logger = logging.getLogger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)
 """Signals that stop a stage, or end a call that takes too long."""
+FOLDERS = ("rewards", "environments", "algorithms", "sources")
+"""Folders below stages/ with a folder `own`."""
+IN_PRESETS = ("surrogate", "advantage")
+"""Keys of presets that may name a file in stages/algorithms/own/, and the function in it."""
+NAME = re.compile(r"own/([a-z][a-z0-9_]*)")
+"""How a row, a preset or a source names a file."""
 _set_locale = partial(locale.setlocale, locale.LC_ALL)
 Setting = tuple[Callable[[], Any], Callable[[Any], object]]
 """Returns a setting of this process, and sets it."""
 _changed: set[str] = set()
 """Settings of which a change has been logged."""
+
+
+def get_own_word(name: object) -> str | None:
+    """`mine` of `own/mine`; None: no file of the user's is named."""
+    match = NAME.fullmatch(name) if isinstance(name, str) else None
+    return None if match is None else match[1]
+
+
+def load_own_function(
+    folder: str,
+    word: str,
+    name: str,
+    arguments: Sequence[str],
+    keywords: Sequence[str] = (),
+    files: Collection[str] = (),
+) -> Callable[..., Any]:
+    """The function `name` of stages/<folder>/own/<word>.py; a ValueError where there is none."""
+    module, file = load_own_module(folder, word, files), f"stages/{folder}/own/{word}.py"
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ValueError(f"{file} has no function `{name}({', '.join((*arguments, *keywords))})`")
+    check_arguments(function, file, arguments, keywords)
+    return function
+
+
+def check_arguments(
+    function: Callable[..., object],
+    place: str,
+    arguments: Sequence[str],
+    keywords: Sequence[str] = (),
+) -> None:
+    """Raise a ValueError unless a function of the user's can be called with these arguments."""
+    try:
+        # Of a decorated function that of the decorator's, which is what is called.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except ValueError:  # a function in C may have none
+        return
+    try:
+        signature.bind(*arguments, **dict.fromkeys(keywords))
+    except TypeError as error:
+        by_name = f", and by name {', '.join(keywords)}" if keywords else ""
+        raise ValueError(
+            f"{place}: expected a function of the arguments {', '.join(arguments)}{by_name}, "
+            f"found {signature}"
+        ) from error
+    if inspect.iscoroutinefunction(function):
+        raise ValueError(f"{place}: expected `def`, found `async def`: call `asyncio.run` in it")
 
 
 def load_own_module(folder: str, word: str, files: Collection[str] = ()) -> ModuleType:
@@ -44,12 +106,12 @@ def load_own_module(folder: str, word: str, files: Collection[str] = ()) -> Modu
         )
     opened_files.watch(PACKAGE / folder / OWN / f"{word}.py", files)
     try:
-        with restored_settings():
+        with restored_settings(), exit_is_error():
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise ValueError(f"there is no {path}: write it, or correct the word `on`") from None
+        raise ValueError(f"there is no {path}: write it, or correct its name") from None
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from pydantic import TypeAdapter
 
 from stages import source_checks, stand_ins
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml, suggest
+from stages.own_modules import IN_PRESETS, get_own_word
 from stages.params import measured_facts, pick_presets, print_table
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
 from stages.rows import BASE, DATA, STAGES, TABLES
@@ -80,6 +81,8 @@ def main(*words: str) -> None:
     is_default = {*paths} == {*default_paths}
     is_checked = not only_checks and is_default and preflight.has_passed(digest)
     tables, more = check_plan(paths, is_checked=is_checked)
+    if not only_checks and not more:
+        more = list(check_own_functions(tables))
     if problems := [*problems, *more]:
         sys.exit("\n  ".join(["The plan is not valid; correct this:", *problems]))
     preflight.remember(digest)
@@ -142,6 +145,22 @@ def check_plan(paths: Iterable[Path], *, is_checked: bool = False) -> tuple[Tabl
 
     entry_points = plan_checks.load_entry_points()
     return tables, [*problems, *plan_checks.find_problems(params, presets, tables, entry_points)]
+
+
+def check_own_functions(tables: Tables) -> Iterator[str]:
+    """What is wrong with surrogates and advantages of the user's that presets of rows name.
+
+    They are tried on tensors, so where there is none nothing of torch is imported.
+    """
+    entries = pick_presets(read_yaml(PRESETS_PATH), {POLICIES: tables[POLICIES]}).values()
+    named = [(key, get_own_word(entry.get(key))) for entry in entries for key in IN_PRESETS]
+    for choice, word in sorted({(choice, word) for choice, word in named if word}):
+        from stages.loops import own_method
+
+        try:
+            own_method.load(choice, word)
+        except ValueError as error:
+            yield str(error)
 
 
 def digest_inputs(params: dict[str, Any]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pydantic
 
-from stages import auto, source_checks
+from stages import auto, own_modules, source_checks
 from stages.config import (
     PRESET,
     PRESETS_PATH,
@@ -214,6 +214,13 @@ def check_row(
                     f"{row}: the component '{kind}' rewards answers in the form '{form}', which "
                     f"data.answer_forms does not list: add it there, or take another preset"
                 )
+    for key in own_modules.IN_PRESETS:
+        word = own_modules.get_own_word(getattr(preset, key, None))
+        if word and not (file := Path(f"stages/algorithms/own/{word}.py")).is_file():
+            yield (
+                f"{row}.preset: '{row.words[PRESET]}' has {key} own/{word}, and there is no "
+                f"{file}: posttrain new {key} {word} writes it"
+            )
     try:
         if row.entry_point == "reward_rule":
             describe_reward(row.name, configs, tables)

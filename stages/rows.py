@@ -48,6 +48,7 @@ ENTRY_POINTS = {
     "label_revision": "label_feedback",
     "label_people": "label_people",
     "label_episodes": "label_episodes",
+    "label_own": "label_own",
     "label_teacher": "label_teacher",
     "steps_people": "label_people",
     "steps_completions": "steps_completions",
@@ -67,7 +68,9 @@ ENTRY_POINTS = {
     "sample": "sample",
     "evaluate": "evaluate",
 }
-"""Entry point of a row, as dvc.yaml names it -> the module under stages/ that it runs."""
+"""Entry point of a row, as dvc.yaml names it -> the module under stages/ that it runs. The command
+of `by: own/mine` begins with `label_own/mine`: so it depends on `data/code/label_own/mine.json`,
+the code of the entry point and of the user's file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +79,7 @@ class Row:
 
     name: str
     by: str = ""
-    """Kind of the stage, as in `train_<by>` or `label_<by>`; empty for a pool."""
+    """Kind of the stage, as in `train_<by>` or `label_<by>`, or `own/<file>`; empty for a pool."""
     preset: str = ""
     """An entry of stages/presets.yaml; for a pool or episodes the split of their problems."""
     policy: str = BASE
@@ -84,7 +87,7 @@ class Row:
     on: str = ""
     """A folder under data/ to learn from or to label; empty for a pool."""
     files: tuple[str, ...] = ()
-    """Of a reward or an environment of the user's: files that its code opens."""
+    """Of a reward, an environment or a labeller of the user's: files that its code opens."""
     control: str = ""
     """Of a policy: what its training must not change, if it is a control (`report/controls`)."""
     overrides: Mapping[str, Any] = field(default_factory=dict)

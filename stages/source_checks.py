@@ -11,14 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stages import own_modules
 from stages.config import PRESET
 from stages.records.problems import INSTEAD, NO_SOLUTIONS, BadRow, Problem
 from stages.rewards import answer_checker
 from stages.rows import DATA
 from stages.sources import containers, preference_files, problem_files, quarantine, step_files
 from stages.sources.catalogue import PreparationConfig, SourceConfig
+from stages.sources.own_rows import OwnSource
 from stages.sources.problem_files import NUM_SAMPLE, FileSource, SourceReport
-from stages.tables import TableRow
+from stages.tables import TableRow, check_opened_files
 
 RAW = DATA / "raw"
 """Folder of the files that people bring; DVC notices what changes in it."""
@@ -81,7 +83,17 @@ def look_at_source(section: PreparationConfig) -> SourceContent:
             problems.append(f"data.source: {error}")
     if not list_file_sources(section.source):
         has_gold = has_solutions = True
+    if isinstance(section.source, OwnSource):
+        problems += check_own_source(section.source)
     return SourceContent(has_gold, has_solutions, problems, looked_at)
+
+
+def check_own_source(source: OwnSource) -> Iterator[str]:
+    """Files of the user's source that are not there; it is run when its rows are read."""
+    word = own_modules.get_own_word(source.kind)
+    if not Path(file := f"stages/sources/own/{word}.py").is_file():
+        yield f"data.source.kind: there is no {file}: posttrain new source {word} writes it"
+    yield from check_opened_files("data.source", source.files)
 
 
 def _find_unstated(

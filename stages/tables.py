@@ -14,6 +14,7 @@ import pydantic
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from stages.config import AUTO, PARAMS_PATH, Params, error_messages, read_yaml, suggest
+from stages.own_modules import get_own_word
 from stages.rows import BASE, DATA, STAGES, TABLES
 
 Tables = dict[str, dict[str, dict[str, Any]]]
@@ -35,7 +36,7 @@ READS = {
         "grpo": (REWARDS, ENVIRONMENTS, POLICIES, "demonstrations"),
     },
     PAIRS: dict.fromkeys(("verifier", "judge", "revision", "selection", "teacher"), (POOLS,))
-    | {"people": (RAW, HUB), "episodes": (EPISODES,)},
+    | {"people": (RAW, HUB), "episodes": (EPISODES,), OWN: (POOLS,)},
     STEPS: {"completions": (POOLS,), "people": (RAW, HUB)},
     REWARDS: {
         "rule": ("prompts", REWARDS, OWN), "preference": (PAIRS,), "outcome": (POOLS,),
@@ -63,8 +64,10 @@ class FromRow(Params):
     @field_validator("by", "train", check_fields=False)
     @classmethod
     def _is_a_kind(cls, kind: str, info: ValidationInfo) -> str:
-        kinds = READS[str(info.context)]
-        if kind not in kinds:
+        table, own = str(info.context), f"{OWN}/<file>"
+        kinds = [own if (table, name) == (PAIRS, OWN) else name for name in READS[table]]
+        is_own = own in kinds and get_own_word(kind) is not None
+        if not is_own and (kind not in kinds or kind == own):
             choices, remedy = " or ".join(map(repr, kinds)), suggest(kind, kinds, otherwise="")
             raise ValueError(f"expected {choices}, found {kind!a:.103}{remedy}")
         return kind
@@ -88,7 +91,7 @@ class PolicyRow(FromRow):
 
 
 class LabelRow(FromRow):
-    """What labels or learns from a folder under data/, by a preset: `pairs` and `steps`."""
+    """What labels or learns from a folder under data/, by a preset: `steps`."""
 
     by: Word
     preset: Word
@@ -96,7 +99,7 @@ class LabelRow(FromRow):
 
 
 class OwnCodeRow(LabelRow):
-    """What may be code of the user's: `rewards` and `environments`."""
+    """What may be code of the user's: `rewards`, `environments` and `pairs`."""
 
     files: list[Word] = Field(default_factory=list[str])
     """Files that code of the user's opens, from the checkout on: dependencies, as what it imports
@@ -125,7 +128,7 @@ class EpisodesRow(FromRow):
 
 
 MODELS: dict[str, type[Params]] = {
-    POLICIES: PolicyRow, POOLS: PoolRow, PAIRS: LabelRow, STEPS: LabelRow, REWARDS: OwnCodeRow,
+    POLICIES: PolicyRow, POOLS: PoolRow, PAIRS: OwnCodeRow, STEPS: LabelRow, REWARDS: OwnCodeRow,
     ENVIRONMENTS: OwnCodeRow, EPISODES: EpisodesRow,
 }  # fmt: skip
 NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{,99}")
@@ -144,8 +147,8 @@ class TableRow:
 
     @property
     def kind(self) -> str:
-        """The method or the labeller; of a pool the empty string."""
-        return self.words.get("train", self.words.get("by", ""))
+        """The method or the labeller, `own` of `own/<file>`; of a pool the empty string."""
+        return self.words.get("train", self.words.get("by", "")).partition("/")[0]
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -263,17 +266,27 @@ def check_names(tables: Tables) -> Iterator[str]:
 
 
 def check_files(row: TableRow) -> Iterator[str]:
-    """Files of a row that its code cannot open, or that are no files of the user's."""
-    for name in row.words.get("files", ()):
-        path, on = Path(name).expanduser(), row.words["on"]
-        if not on.startswith(f"{OWN}/"):
-            yield f"{row}.files: expected no files, since `on: {on}` names no code of yours"
-        elif path.is_relative_to(DATA) and not path.is_relative_to(DATA / RAW):
-            yield f"{row}.files: {name!a:.103} is an output, of which DVC knows: remove it here"
+    """Files of the user's that are not there, or that no code of the row opens."""
+    files, on = row.words.get("files", ()), row.words.get("on", "")
+    if files and get_own_word(on) is None and get_own_word(row.words.get("by")) is None:
+        yield f"{row}.files: expected no files, since `on: {on}` names no code of yours"
+    else:
+        yield from check_opened_files(str(row), files)
+    labeller = get_own_word(row.words.get("by"))
+    if labeller and not (file := OWN_SOURCES[REWARDS] / f"{labeller}.py").is_file():
+        yield f"{row}.by: there is no {file}: posttrain new labeller {labeller} writes it"
+
+
+def check_opened_files(place: str, files: Collection[str]) -> Iterator[str]:
+    """Files under the key `files` of a row or source that are not there, or are outputs."""
+    for name in files:
+        path = Path(name).expanduser()
+        if path.is_relative_to(DATA) and not path.is_relative_to(DATA / RAW):
+            yield f"{place}.files: {name!a:.103} is an output, of which DVC knows: remove it here"
         elif not path.is_file():
             yield (
-                f"{row}.files: expected a file, by its path in the checkout, found {name!a:.103}: "
-                f"put it there, or correct its name"
+                f"{place}.files: expected a file, by its path in the checkout, found "
+                f"{name!a:.103}: put it there, or correct its name"
             )
 
 

@@ -5,12 +5,13 @@
 Every other stage depends on one file `code/<entry point>.json`: the import closure of the module
 that it runs (found by grimp, Seddon, https://grimp.readthedocs.io) and constraints.txt, each with
 its SHA-256. So an edit reruns this stage, which takes a second, and then the stages whose code it
-changed, no others; imports are declared nowhere. The files of `rewards/own/` and
-`environments/own/`, which rows name as `own/<file>`, have theirs under that name: a reward and an
-environment of one name share it. In it is also what such a file imports from outside of `stages`
-(`own_imports`), and what its rows list under `files`. For each of these there is a link in
-`stages/.own_links/`: DVC reads through it, so that an edit changes the folder that this stage
-depends on.
+changed, no others; imports are declared nowhere. The user's files (`own_modules`), which are named
+`own/<file>`, have theirs under that name: a reward and an environment of one name share it. In it
+is also what such a file imports from outside of `stages` (`own_imports`), and what its rows list
+under `files`. For each of these there is a link in `stages/.own_links/`: DVC reads through it, so
+that an edit changes the folder that this stage depends on. Of a preset the code is that of the
+user's files that it names, `code/presets/<preset>.json`: of most, none. The source that
+`data.source` names is code of prepare_data; a labeller has a file `code/label_own/<file>.json`.
 
 grimp parses the files, so imports inside functions count and a package that is not installed does
 no harm. Imports under `if TYPE_CHECKING:` do not count: they never run.
@@ -23,27 +24,30 @@ import shutil
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import grimp
 
-from stages import own_imports
-from stages.config import PARAMS_PATH, read_yaml
+from stages import own_imports, own_modules
+from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
 from stages.rows import ENTRY_POINTS
 from stages.runtime import outputs, process, versions
 
 ROOT = Path()
 DATA = Path("data")
 PACKAGE = "stages"
-OWN_PACKAGES = ("stages.rewards.own", "stages.environments.own")
-"""Rewards and environments of the user, which a row names."""
+OWN_PACKAGES = tuple(f"stages.{folder}.own" for folder in own_modules.FOLDERS)
+"""Files of the user's, which a row, a preset or the source names."""
 EXEMPT = ("stages.runtime.", "stages.plan.", "stages.trace_code.", "stages.__main__.")
 """Modules that can change no output but the form of journals: records and progress, the stages that
 look at rows, parameters and code, on which every stage depends by itself, and what looks up the
 module to run."""
+PRESETS = "presets"
+"""Folder below `code/`."""
 CONSTRAINTS = "constraints.txt"
 """Versions of all packages."""
 RECIPES = "stages/recipes"
-OWN_TABLES = ("rewards", "environments")
+OWN_TABLES = ("rewards", "environments", "pairs")
 """Tables with rows that name the user's files."""
 
 
@@ -52,8 +56,9 @@ def main() -> None:
     process.die_with_dvc("trace_code")
     graph, linked = build_import_graph(ROOT, PACKAGE), dict[str, Path]()
     with outputs.replace(DATA / "code") as code, outputs.replace(DATA / "own") as own:
-        code.mkdir()
+        (code / PRESETS).mkdir(parents=True)
         own.mkdir()
+        digests_by_module = dict[str, dict[str, str]]()
         for entry in list_entries(ROOT):
             names = [*list_import_closure(graph, entry, ROOT), CONSTRAINTS]
             files = {name: ROOT / name for name in names}
@@ -65,12 +70,48 @@ def main() -> None:
                 others = find_outside(graph, files, module)
                 linked |= others
                 files |= others
-            digests = digest_files(files)
+            digests_by_module[entry] = digest_files(files)
             for path in paths:
-                if path.exists():
-                    digests |= json.loads(path.read_text(encoding="utf-8"))
-                path.write_text(json.dumps(digests, indent=0) + "\n", encoding="utf-8")
+                add_digests(path, digests_by_module[entry])
+        for row in list_own_rows():
+            if word := own_modules.get_own_word(row.get("by")):  # a labeller
+                modules, path = (
+                    ("stages.label_own", f"stages.rewards.own.{word}"),
+                    f"label_own/{word}",
+                )
+            elif word := own_modules.get_own_word(row.get("kind")):  # the source
+                modules, path = (f"stages.sources.own.{word}",), "prepare_data"
+            else:
+                continue
+            for module in modules:
+                add_digests(code / f"{path}.json", digests_by_module.get(module, {}))
+        for preset, modules in list_own_modules_of_presets().items():
+            path = code / PRESETS / f"{preset}.json"
+            add_digests(path, {})
+            for module in modules:  # one that is not there `plan` refuses
+                add_digests(path, digests_by_module.get(module, {}))
     write_links(linked)
+
+
+def add_digests(path: Path, digests: Mapping[str, str]) -> None:
+    """Write a file of digests, beside those that are in it."""
+    path.parent.mkdir(exist_ok=True)
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps({**before, **digests}, indent=0) + "\n", encoding="utf-8")
+
+
+def list_own_modules_of_presets() -> dict[str, list[str]]:
+    """Preset -> the modules in `algorithms/own/` that values of its keys name."""
+    path = ROOT / PRESETS_PATH
+    presets = read_yaml(path) if path.is_file() else {}
+    return {
+        str(name): [
+            f"stages.algorithms.own.{word}"
+            for value in (entry.values() if isinstance(entry, dict) else ())
+            if (word := own_modules.get_own_word(value)) is not None
+        ]
+        for name, entry in presets.items()
+    }
 
 
 def find_outside(graph: grimp.ImportGraph, files: Collection[str], word: str) -> dict[str, Path]:
@@ -96,13 +137,20 @@ def find_outside(graph: grimp.ImportGraph, files: Collection[str], word: str) ->
 
 
 def list_row_files(word: str) -> set[str]:
-    """Key `files` of all rows, of recipes too, that name `own/<word>`."""
+    """Key `files` of all rows, and of the source, that name `own/<word>`."""
+    rows = [row for row in list_own_rows() if f"own/{word}" in map(row.get, ("on", "by", "kind"))]
+    return {str(file) for row in rows for file in row.get("files") or ()}
+
+
+def list_own_rows() -> list[dict[str, Any]]:
+    """Rows that may name files of the user's, those of recipes too, and `data.source`."""
     paths = [ROOT / PARAMS_PATH, *sorted((ROOT / RECIPES).glob("*.yaml"))]
     contents = [read_yaml(path) for path in paths if path.is_file()]
     tables = [content.get(name) for content in contents for name in OWN_TABLES]
     rows = [row for table in tables if isinstance(table, dict) for row in table.values()]
-    of_word = [row for row in rows if isinstance(row, dict) and row.get("on") == f"own/{word}"]
-    return {str(file) for row in of_word for file in row.get("files") or ()}
+    sections = [content.get("data") for content in contents]
+    rows += [section.get("source") for section in sections if isinstance(section, dict)]
+    return [row for row in rows if isinstance(row, dict)]
 
 
 def digest_files(files: Mapping[str, Path]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from stages import stage
-from stages.loops import epochs, kto, preference, ref_logprobs, training, work
+from stages.loops import kto, preference, ref_logprobs, training, work
 from stages.loops.kto import KtoReference
 from stages.loops.preference import KTO, PreferenceConfig, PreferencePreset
 from stages.loops.run import Run
@@ -84,9 +84,7 @@ def start_loop(
     sizes, preset = run.config.dpo, run.config.preset
 
     def schedule(lengths: list[int]) -> list[list[int]]:
-        if (budget := preset.token_budget) is not None:
-            return epochs.batches_within(lengths, budget, sizes.batch_size, seed)
-        return epochs.batches(len(lengths), sizes.num_epochs, sizes.batch_size, seed)
+        return preference.make_schedule(lengths, preset, sizes, seed)
 
     if preset.kind == KTO:
         completions = ref_logprobs.list_unpaired_completions(examples)

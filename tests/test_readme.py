@@ -1,17 +1,23 @@
-"""The rows, presets, reward, environment and recipe on README's pages work as they stand there."""
+"""Rows, presets, recipe and files of one's own on README's pages work as they stand there."""
 
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
-from stages import plan, plan_checks, tables
+import stages.sources.own as folder
+from stages import own_modules, plan, plan_checks, tables
 from stages.environments.checks import check_replay
 from stages.environments.definition import EnvironmentPreset
+from stages.loops import own_method
 from stages.records.problems import Prompt
+from stages.sources.catalogue import SourceConfig, licence_of, read_source
 
 ROOT = Path(__file__).parents[1]
 PAGES = "\n".join(
@@ -27,16 +33,30 @@ def yaml_blocks() -> list[dict[str, Any]]:
     return [YAML(typ="safe").load(block) for block in blocks("yaml")]
 
 
-def own_file(folder: str = "rewards") -> tuple[Path, str]:
-    start = f"# stages/{folder}/own/"
-    (block,) = [block for block in blocks("python") if block.startswith(start)]
-    path, _, code = block.partition("\n")
-    return Path(path.removeprefix("# ")), code
+OWN_FILES = {
+    path: code
+    for block in blocks("python")
+    for path, code in re.findall(r"\A# (stages/\S+/own/\S+\.py)\n(.*)", block, re.DOTALL)
+}
+"""Path -> code that stands under it on a page."""
+PRESETS = "".join(block for block in blocks("yaml") if block.startswith("# stages/presets.yaml"))
+
+
+def run_file(path: str) -> dict[str, Any]:
+    namespace: dict[str, Any] = {}
+    exec(compile(OWN_FILES[path], path, "exec"), namespace)
+    return namespace
+
+
+def test_a_file_of_each_kind_has_at_most_ten_lines_of_code():
+    assert {path.split("/")[1] for path in OWN_FILES} == {*own_modules.FOLDERS}
+    for path, code in OWN_FILES.items():
+        lines = [line for line in code.splitlines() if line.strip() and not line.startswith('"""')]
+        assert len(lines) <= 12, path
 
 
 def test_the_reward_function_rewards():
-    namespace: dict[str, Any] = {}
-    exec(compile(own_file()[1], "README.md", "exec"), namespace)
+    namespace = run_file("stages/rewards/own/short.py")
     problem = {"id": "1", "task": "solve", "question": "1 + 1?", "prompt": "1 + 1?\n"}
     prompt = Prompt(prompt_ids=[1], answer="2", **problem)
     texts = "#### 2", "1 + 1 = 2\n#### 2", ""
@@ -44,8 +64,7 @@ def test_the_reward_function_rewards():
 
 
 def test_the_environment_pays_and_can_be_replayed():
-    namespace: dict[str, Any] = {}
-    exec(compile(own_file("environments")[1], "README.md", "exec"), namespace)
+    namespace = run_file("stages/environments/own/higher.py")
     preset = EnvironmentPreset.model_validate({"starts": "prompts"})
     check_replay(namespace["Higher"], [{"id": "a"}], preset, seed=0)
     game = namespace["Higher"]()
@@ -55,20 +74,50 @@ def test_the_environment_pays_and_can_be_replayed():
     assert replies[0].messages[0]["content"] == "lower"
 
 
+def test_the_labeller_prefers_the_shorter_completion():
+    prefer = run_file("stages/rewards/own/shorter.py")["prefer"]
+    assert [prefer(None, *texts) for texts in (("a", "bb"), ("bb", "a"), ("a", "b"))] == [1, 0, 0.5]
+
+
+def test_the_surrogate_and_the_advantage_are_what_the_loop_can_learn_with():
+    surrogate = run_file("stages/algorithms/own/spo.py")["surrogate"]
+    advantage = run_file("stages/algorithms/own/median.py")["advantage"]
+    own_method.check("surrogate", surrogate, "spo")
+    own_method.check("advantage", advantage, "median")
+    new, old, weights = torch.tensor([[0.1]]).log(), torch.tensor([[0.2]]).log(), torch.ones(1, 1)
+    losses, _ = surrogate(new, old, weights, torch.tensor([[True]]))
+    assert losses.item() == pytest.approx(0.5**2 / 0.4 - 0.5)
+    rewards, groups = torch.tensor([1.0, 5.0, 0.0, 9.0]), torch.tensor([0, 0, 0, 1])
+    counted = torch.tensor([True, True, True, False])
+    assert advantage(rewards, groups, counted=counted).tolist() == [0.0, 4.0, -1.0, 0.0]
+
+
+def test_the_source_is_read_as_problems_with_solutions_that_state_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(folder, "__path__", [str(tmp_path)])
+    (tmp_path / "sums.py").write_text(OWN_FILES["stages/sources/own/sums.py"], encoding="utf-8")
+    (content,) = [block["data"]["source"] for block in yaml_blocks() if "own/sums" in str(block)]
+    source = TypeAdapter(SourceConfig).validate_python(content)
+    screened = read_source(source, 0)
+    assert (len(screened.problems), screened.bad, screened.agreement) == (3000, [], 1.0)
+    assert licence_of(source) == "MIT"
+    sys.modules.pop("stages.sources.own.sums")
+
+
 def test_the_rows_presets_and_recipe_pass_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     modules = plan_checks.load_entry_points()
     monkeypatch.setattr(plan_checks, "load_entry_points", lambda: modules)
-    folders = ("stages/rewards/own", "stages/environments/own")
+    folders = [f"stages/{name}/own" for name in own_modules.FOLDERS]
     for name in ("dvc.yaml", "stages/presets.yaml", "stages/recipes", *folders):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    for folder in ("rewards", "environments"):
-        path, code = own_file(folder)
-        path.write_text(code, encoding="utf-8")
+    for path, code in OWN_FILES.items():
+        Path(path).write_text(code, encoding="utf-8")
 
     shutil.copy(ROOT / "params.yaml", "params.yaml")
     (switch,) = re.findall(r"`(vars: .*?)`", PAGES)
@@ -81,16 +130,17 @@ def test_the_rows_presets_and_recipe_pass_the_check(
 
     content = YAML(typ="safe").load(ROOT / "params.yaml")
     rows = [block for block in yaml_blocks() if block.keys() & tables.TABLES]
-    assert len(rows) == 3
+    assert len(rows) == 5
     for block in rows:
         for table, added in block.items():
             content[table] |= added
-    presets = re.findall(r"^```yaml\n((?:grpo_.*\n)+)```", PAGES, re.MULTILINE)
-    assert len(presets) == 1
     with Path("stages/presets.yaml").open("a", encoding="utf-8") as file:
-        file.write(presets[0])
-    for preset in YAML(typ="safe").load(presets[0]):
+        file.write(PRESETS)
+    presets = YAML(typ="safe").load(PRESETS)
+    assert {"grpo_no_kl", "grpo_near", "spo", "median"} == presets.keys()
+    for preset in presets:
         content["policies"][preset] = content["policies"]["grpo"] | {"preset": preset}
+    content["data"]["source"] = {"kind": "own/sums"}
     with Path("params.yaml").open("w", encoding="utf-8") as file:
         YAML(typ="safe").dump(content, file)
     assert plan.check_plan(paths[:1])[1] == []

@@ -8,14 +8,16 @@ the same for every method. `stages.loops.rl` trains by both.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from stages.algorithms import kl
-from stages.config import Params
+from stages.config import Params, suggest
 from stages.loops.rollouts import RolloutConfig
 from stages.optim import OptimConfig
+from stages.own_modules import get_own_word
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -24,6 +26,8 @@ NotNegative = Annotated[float, Field(ge=0)]
 GROUP_ONLY = ("max_rounds", "overlong_buffer", "overlong_penalty")
 """Fields of every advantage without a value model, but for `teacher` and `mean_normalised`: rewards
 of the latter may not be lowered."""
+OWN = "own/<file>"
+"""Of a choice: a function of the user's in stages/algorithms/own/, with its numbers in the file."""
 HYPERPARAMETERS: dict[str, dict[Any, tuple[str, ...]]] = {
     "advantage": {
         "group_zscore": ("ddof", "eps", *GROUP_ONLY),
@@ -39,6 +43,7 @@ HYPERPARAMETERS: dict[str, dict[Any, tuple[str, ...]]] = {
             "gamma", "lam", "lam_alpha", "whiten_eps", "value_lam", "value_init", "value_clip",
             "value_coef", "value_warmup_steps",
         ),
+        OWN: (*GROUP_ONLY,),
     },
     "surrogate": {
         "clip": ("clip_low", "clip_high"),
@@ -47,6 +52,7 @@ HYPERPARAMETERS: dict[str, dict[Any, tuple[str, ...]]] = {
         "cispo": ("max_ratio",),
         "reinforce": (),
         "kl_penalty": ("old_kl_coef", "old_kl_target"),
+        OWN: (),
     },
     "kl": {
         "none": (),
@@ -71,6 +77,21 @@ NO_COMPARISON = ("greedy_baseline", "batch_whitened", "teacher", "gae")
 """Advantages that do not compare the completions of a prompt; `teacher` does with `reward_coef`."""
 
 
+def get_key(choice: str, value: str) -> str:
+    """The key of `HYPERPARAMETERS[choice]` for a value; a ValueError where there is none."""
+    keys = [*HYPERPARAMETERS[choice]]
+    key = OWN if get_own_word(value) else value
+    if key not in keys or value == OWN:
+        expected = f"{', '.join(map(repr, keys[:-1]))} or {keys[-1]!r}"
+        raise ValueError(f"expected {expected}, found {value!r:.100}{suggest(value, keys, '')}")
+    return key
+
+
+def _check_choice(choice: str, value: str) -> str:
+    get_key(choice, value)
+    return value
+
+
 class Method(Params):
     """Policy gradient method: choices and their numbers, in one flat table.
 
@@ -79,14 +100,11 @@ class Method(Params):
     """
 
     # Advantages
-    advantage: Literal[
-        "group_zscore", "group_centred", "mean_normalised", "batch_std", "leave_one_out",
-        "greedy_baseline", "batch_whitened", "step_zscore", "teacher", "gae",
-    ] = "group_zscore"  # fmt: skip
+    advantage: Annotated[str, AfterValidator(partial(_check_choice, "advantage"))] = "group_zscore"
     """Baseline and scale of the rewards. `gae`, generalised advantage estimation, has a value model
     and makes the method PPO; `teacher` is on-policy distillation (`loops/teacher`); the others are
     functions of the rewards of a rollout batch: `algorithms/group_advantages`,
-    `token_advantages`."""
+    `token_advantages`, or one of yours."""
     ddof: Literal[0, 1] = 1
     """The variance of a group of n has the divisor n - ddof."""
     eps: Positive = 1e-4
@@ -126,10 +144,9 @@ class Method(Params):
     its first step."""
 
     # Policy loss
-    surrogate: Literal[
-        "clip", "dual_clip", "sequence_ratio", "cispo", "reinforce", "kl_penalty"
-    ] = "clip"  # fmt: skip
-    """Loss at each token, of importance ratio and advantage: `algorithms/losses/surrogates`."""
+    surrogate: Annotated[str, AfterValidator(partial(_check_choice, "surrogate"))] = "clip"
+    """Loss at each token, of importance ratio and advantage: `algorithms/losses/surrogates`, or one
+    of yours."""
     clip_low: Share = 0.2
     """The importance ratio is clipped to [1 - clip_low, 1 + clip_high]."""
     clip_high: NotNegative = 0.2
@@ -221,7 +238,7 @@ class Method(Params):
         for choice, table in HYPERPARAMETERS.items():
             value = getattr(self, choice)
             unused = self.model_fields_set & {name for names in table.values() for name in names}
-            for name in sorted(unused - set(table[value])):
+            for name in sorted(unused - set(table[get_key(choice, value)])):
                 users = [user for user, names in table.items() if name in names]
                 raise ValueError(
                     f"{name} is of no use with {choice} {value}: remove it, or take {choice} "

@@ -18,7 +18,7 @@ from torch import Tensor
 from stages.algorithms.losses import preference_losses, reference_free_losses
 from stages.algorithms.losses.preference_losses import LossesAndMargins, PairLogprobs
 from stages.config import Params
-from stages.loops import work
+from stages.loops import epochs, work
 from stages.loops.epochs import EpochsConfig
 from stages.loops.ref_logprobs import sequence_logprobs
 from stages.loops.state import Metrics, State, optimise
@@ -120,6 +120,15 @@ class PreferencePreset(Params):
 def compute_pair_losses(preset: PreferencePreset, pairs: PairLogprobs) -> LossesAndMargins:
     """Losses and margins of pairs, of any kind but KTO."""
     return PAIR_LOSSES[preset.kind](pairs, **preset.hyperparameters())
+
+
+def make_schedule(
+    lengths: Sequence[int], preset: PreferencePreset, config: PreferenceConfig, seed: int
+) -> list[list[int]]:
+    """Row numbers of each optimizer step, until the epochs or the token budget end."""
+    if (budget := preset.token_budget) is not None:
+        return epochs.batches_within(lengths, budget, config.batch_size, seed)
+    return epochs.batches(len(lengths), config.num_epochs, config.batch_size, seed)
 
 
 def train(

@@ -39,7 +39,7 @@ from stages.algorithms.aggregation import masked_mean, masked_sum, masked_whiten
 from stages.algorithms.length_and_repetition import soft_overlong
 from stages.algorithms.losses import importance_ratios, surrogates
 from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
-from stages.loops import epochs, overlap, rollouts, work
+from stages.loops import epochs, overlap, own_method, rollouts, work
 from stages.loops.method import Method, PpoConfig, RlConfig, Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.state import State
@@ -47,6 +47,7 @@ from stages.loops.work import Step
 from stages.models.batch import Batch, eval_no_grad
 from stages.models.policy import Policy, TokenLogprobs
 from stages.optim import step_optimizer
+from stages.own_modules import get_own_word
 from stages.records.problems import Prompt
 from stages.rewards import completion_rewards as rewarding
 from stages.rewards.completion_rewards import CompletionRewards
@@ -106,7 +107,10 @@ read more than the rewards of groups are written out in `compute_reward_advantag
 
 def apply_choice(choice: str, method: Method, *inputs: Tensor, **more: Any) -> Any:
     """Result of the function that the method chose, with the method's hyperparameters of it."""
-    function, fields = CHOICES[choice][getattr(method, choice)]
+    value = getattr(method, choice)
+    if (word := get_own_word(value)) is not None:
+        return own_method.load(choice, word)(*inputs, **more)
+    function, fields = CHOICES[choice][value]
     return function(*inputs, **{name: getattr(method, key) for name, key in fields.items()}, **more)
 
 

@@ -64,7 +64,7 @@ class Preference:
     """Probability that `chosen` is the better one: 1.0 for a verifier's label."""
     source: str
     """Who labelled it: `verifier`, `ai` (a judge), `constitution` (a revision over what it
-    revised), `environment` (rewards of episodes) or `human`."""
+    revised), `environment` (rewards of episodes), `own` (a labeller of the user's) or `human`."""
     chosen_insertions: Sequence[Sequence[Any]] | None = field(
         default=None, metadata={OMITTED: True}
     )
@@ -124,7 +124,7 @@ class Verdict:
     principle: int | None
     """Number of the principle drawn from the constitution; None without one."""
     prompt_version: str
-    """Of the message (`short-1`)."""
+    """Of the message (`short-1`); the name of a labeller of the user's."""
     dropped: str | None
     """Why it became no preference: `too_long`, `parse_failure`, `inconsistent`,
     `tie`, `low_confidence`; None: it became one."""

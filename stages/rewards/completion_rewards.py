@@ -1,6 +1,5 @@
 """Inputs of a reward function, completions with their prompts, and its output, rewards."""
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -118,24 +117,6 @@ class RewardModels:
         if self.function is None:
             raise ValueError("it needs a function: name its file, `on: own/<file>`")
         return self.function
-
-
-def check_function(function: Callable[..., object], place: str) -> None:
-    """Raise a ValueError unless a reward of the user's takes a prompt and a completion."""
-    try:
-        # Of a decorated function that of the decorator's, which is what is called.
-        signature = inspect.signature(function, follow_wrapped=False)
-    except ValueError:  # a function in C may have none
-        return
-    try:
-        signature.bind("prompt", "completion")
-    except TypeError as error:
-        raise ValueError(
-            f"{place}: expected a function of two arguments, one prompt and one completion, that "
-            f"returns a number, found arguments {signature}"
-        ) from error
-    if inspect.iscoroutinefunction(function):
-        raise ValueError(f"{place}: expected `def`, found `async def`: call `asyncio.run` in it")
 
 
 MAX_SHOWN, MAX_PROMPT_SHOWN = 2000, 80

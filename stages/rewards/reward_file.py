@@ -14,12 +14,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from stages import own_modules
 from stages.algorithms import ensemble
 from stages.algorithms.ensemble import Rewards, Scores
 from stages.config import Params, spell_out_kind
-from stages.own_modules import load_own_module
 from stages.records.problems import Prompt
-from stages.rewards.completion_rewards import check_function
 from stages.rewards.composition import Composition
 
 NAME = "reward.json"
@@ -149,9 +148,4 @@ def model_path(folder: Path, seed: int) -> Path:
 
 def load_own_function(word: str) -> Callable[[Prompt, str], float]:
     """The function `reward` of stages/rewards/own/<word>.py."""
-    module, file = load_own_module("rewards", word), f"stages/rewards/own/{word}.py"
-    reward: Callable[[Prompt, str], float] | None = getattr(module, "reward", None)
-    if not callable(reward):
-        raise ValueError(f"{file} has no function `reward(prompt: Prompt, completion: str)`")
-    check_function(reward, file)
-    return reward
+    return own_modules.load_own_function("rewards", word, "reward", ("prompt", "completion"))

@@ -22,6 +22,7 @@ from stages.rewards.answer_forms import FORMS, check_form
 from stages.sources import (
     feedback_tasks,
     near_copies,
+    own_rows,
     problem_files,
     quarantine,
     reasoning_gym,
@@ -29,6 +30,7 @@ from stages.sources import (
     word_problems,
 )
 from stages.sources.feedback_tasks import MixtureConfig
+from stages.sources.own_rows import OwnSource
 from stages.sources.problem_files import FileSource, SourceReport
 from stages.sources.reasoning_gym import ReasoningGymConfig
 from stages.sources.splitting import split_key
@@ -38,17 +40,21 @@ MIN_AGREEMENT = 0.9
 """Smallest share of solutions that agree with their gold answers; good data have more than 0.99."""
 
 
+OWN = "own/<file>"
+
+
 def _kind_of_source(value: Any) -> str:
     if isinstance(value, list):
         return "list"
     kind = value.get("kind", "files") if isinstance(value, dict) else getattr(value, "kind", None)
-    return str(kind)
+    return OWN if str(kind).startswith("own/") else str(kind)
 
 
 SourceConfig = Annotated[
     Annotated[WordProblemsConfig, Tag("word_problems")]
     | Annotated[ReasoningGymConfig, Tag("reasoning_gym")]
     | Annotated[FileSource, Tag("files")]
+    | Annotated[OwnSource, Tag(OWN)]
     | Annotated[list[FileSource], Tag("list"), Field(min_length=1)],
     Discriminator(_kind_of_source),
 ]
@@ -103,10 +109,10 @@ class ScreenedSource:
 
 
 def read_source(source: SourceConfig, seed: int) -> ScreenedSource:
-    """The rows of a source, screened; only a generated source uses the seed.
+    """The rows of a source, screened; only generated ones and the user's function use the seed.
 
     Raises:
-        ValueError: a file source that cannot be read, or whose solutions contradict their answers.
+        ValueError: a source that cannot be read, or whose solutions contradict their answers.
     """
     if isinstance(source, WordProblemsConfig):
         return screen_rows(word_problems.generate_problems(source, seed))
@@ -120,12 +126,21 @@ def read_source(source: SourceConfig, seed: int) -> ScreenedSource:
         prefix = f"{number}-" if len(sources) > 1 else ""
         rows += (
             replace(row, id=prefix + row.id) if prefix and isinstance(row, Problem) else row
-            for row in problem_files.read_problems(files, reports[-1])
+            for row in _read_rows(files, reports[-1], seed)
         )
     screened = screen_rows(rows)
     has_test = screened.has_test or any("test" in report.rows for report in reports)
     agreement = check_agreement(screened.problems)
     return replace(screened, reports=reports, agreement=agreement, has_test=has_test)
+
+
+def _read_rows(
+    source: FileSource | OwnSource, report: SourceReport, seed: int
+) -> Iterator[Problem | BadRow]:
+    if isinstance(source, OwnSource):
+        rows = own_rows.draw_rows(source, seed)
+        return problem_files.parse_splits({None: rows}, source, report)
+    return problem_files.read_problems(source, report)
 
 
 def exclude_near_copies(
@@ -189,7 +204,7 @@ def said_by_user(problem: Problem) -> str:
 
 
 def name_of(source: SourceConfig) -> str:
-    """`word_problems`, `reasoning_gym` with its families, or the paths of the files."""
+    """`word_problems`, `reasoning_gym` with its families, `own/..`, or the paths of the files."""
     if isinstance(source, WordProblemsConfig):
         return source.kind
     if isinstance(source, ReasoningGymConfig):

@@ -47,7 +47,24 @@ Other text between such marks, as `<<EOF >>` or `(1<<2)>>1`, is a part of what i
 _SUFFIXES = re.compile(r"(\.(jsonl?|ndjson|csv|tsv|parquet|arrow|gz|zst|xz|bz2))+$")
 
 
-class FileSource(Params):
+class RowSource(Params):
+    """How rows are read, wherever they come from."""
+
+    columns: Columns = Columns()
+    """Which column holds what; where none is named, they are found by their usual names."""
+    ignore: list[str] = Field(default_factory=list)
+    """Columns, and keys of messages, that say something and may be dropped."""
+    where: dict[str, Where] = Field(default_factory=dict)
+    """Column -> the value, or values, of the rows that are read; others are passed over."""
+    limit: int | None = Field(default=None, gt=0)
+    """The first rows of each split alone, for a first try."""
+    share: float = Field(default=1.0, gt=0, le=1)
+    """Share of the questions that is taken, chosen by their hash."""
+    licence: str | None = None
+    """Under which licence the data may be used; it goes to the data card."""
+
+
+class FileSource(RowSource):
     """Problems or conversations in files or in a data set of the Hugging Face hub."""
 
     kind: Literal["files"] = "files"
@@ -63,18 +80,6 @@ class FileSource(Params):
     """The split that is trained on, or words of the names of its files; null: `train`."""
     test_split: str | None = None
     """The split that is tested on; null: `test`, if there is one."""
-    columns: Columns = Columns()
-    """Which column holds what; where none is named, they are found by their usual names."""
-    ignore: list[str] = Field(default_factory=list)
-    """Columns, and keys of messages, that say something and may be dropped."""
-    where: dict[str, Where] = Field(default_factory=dict)
-    """Column -> the value, or values, of the rows that are read; others are passed over."""
-    limit: int | None = Field(default=None, gt=0)
-    """The first rows of each split alone, for a first try."""
-    share: float = Field(default=1.0, gt=0, le=1)
-    """Share of the questions that is taken, chosen by their hash."""
-    licence: str | None = None
-    """Under which licence the data may be used; it goes to the data card."""
 
     @model_validator(mode="after")
     def _one_way_to_name_the_test(self) -> "FileSource":
@@ -143,13 +148,20 @@ def list_local_files(source: FileSource) -> list[Path]:
 
 
 def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem | BadRow]:
+    """The rows of all splits of files, by `parse_splits`; a ValueError if there are none."""
+    return parse_splits(open_splits(source, report), source, report)
+
+
+def parse_splits(
+    splits: Mapping[str | None, containers.Rows], source: RowSource, report: SourceReport
+) -> Iterator[Problem | BadRow]:
     """The rows of all splits, the train split first; `report` is filled in.
 
     Raises:
-        ValueError: files or columns that are not there, columns without a name that is known, or
-            one that says something and is not read (`Unread`).
+        ValueError: columns that are not there, columns without a name that is known, or one that
+            says something and is not read (`Unread`).
     """
-    for split, every_row in open_splits(source, report).items():
+    for split, every_row in splits.items():
         rows = itertools.islice(columns_of.keep_rows(every_row, source.where), source.limit)
         head = containers.read_head(rows, NUM_SAMPLE)
         sample = containers.sample_fields(head, source.ignore)

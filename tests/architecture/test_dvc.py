@@ -59,7 +59,8 @@ def contains(folder: str, path: str) -> bool:
 def test_a_stage_has_the_code_of_its_entry_point_and_says_whether_it_needs_a_gpu(stage):
     body = BODIES[stage]
     traced = [dep for dep in body["deps"] if dep.startswith(CODE)]
-    assert traced == ([] if stage in FIRST else [f"{CODE}{entry_point(body)}.json"])
+    of_preset = [f"{CODE}presets/${{item.preset}}.json"] if stage == "train" else []
+    assert traced == ([] if stage in FIRST else [f"{CODE}{entry_point(body)}.json", *of_preset])
     start, template, _ = entry_point(body).partition("${")
     named = {
         name for name in ENTRY_POINTS if name == start or (template and name.startswith(start))

@@ -46,6 +46,8 @@ def test_every_command_is_completed(shell: str):
     (["serve", "nowhere"], "config.json"),
     (["new", "reward", "Not-a-module"], "Not-a-module"),
     (["new", "policy", "grpo"], "grpo"),
+    (["new", "surrogate", "dapo"], "dapo"),
+    (["new", "labeller", "brevity"], "brevity.py"),
 ])  # fmt: skip
 def test_wrong_words_are_refused_by_name(words: list[str], named: str):
     result = posttrain(*words)
@@ -73,13 +75,14 @@ def test_new_rows_and_files_pass_the_check_as_they_stand(tmp_path: Path):
         shutil.copy(ROOT / name, tmp_path)
     for name in ("stages", "flows"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    for words in (["policy", "rloo", "--preset", "rloo"], ["reward", "short"],
-                  ["environment", "number"]):  # fmt: skip
-        assert posttrain("new", *words, cwd=tmp_path).returncode == 0
+    for kind in new.ROWS:
+        words = ["rloo", "--preset", "rloo"] if kind == "policy" else [f"my_{kind}"]
+        assert posttrain("new", kind, *words, cwd=tmp_path).returncode == 0
     before = (ROOT / "params.yaml").read_text(encoding="utf-8").splitlines()
     after = (tmp_path / "params.yaml").read_text(encoding="utf-8").splitlines()
-    assert len(after) == len(before) + 5
-    assert [line for line in before if line not in after] == ["environments: {}"]
+    assert len(after) == len(before) + 10
+    lost = [line for line in before if line not in after and f"  # {line[2:]}" not in after]
+    assert lost == ["environments: {}"]
     result = posttrain("check", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
 
@@ -88,6 +91,17 @@ def test_a_row_is_added_at_the_end_of_its_table():
     text = "a:\n  x: 1\n\n# of b\nb: {}\n\nc: 2\n"
     text = new.add_row(new.add_row(text, "a", "y: 2"), "b", "z: 3")
     assert text == "a:\n  x: 1\n  y: 2\n\n# of b\nb:\n  z: 3\n\nc: 2\n"
+
+
+@pytest.mark.parametrize("text", [
+    "data:\n  source: {kind: a}\n", "data:\n  source:\n    kind: a\n    # of a\n  shares: 1\nb: 2\n"
+])  # fmt: skip
+def test_a_new_source_takes_the_place_of_the_old_one_which_is_a_comment(text: str):
+    changed = new.replace_source(text, "{kind: own/b}")
+    assert changed.count("\n") == text.count("\n") + 1
+    assert re.search(r"(?s)\n  source: \{kind: own/b\}\n  # source:.*kind: a", changed)
+    with pytest.raises(ValueError, match="by hand"):
+        new.replace_source("data: {source: {kind: a}}\n", "{kind: own/b}")
 
 
 @pytest.mark.parametrize("table", [

@@ -42,6 +42,15 @@ SOURCES = {
     "rewards/own/other": "import json\nfrom stages import params\n",
     "environments/__init__": "", "environments/own/__init__": "",
     "environments/own/mine": "from stages import params\n",
+    "label_own": "import stages.planning\nMAIN", "prepare_data": "import stages.params\nMAIN",
+    "sources/__init__": "", "sources/own/__init__": "", "sources/own/rows": "",
+    "algorithms/own/__init__": "", "algorithms/own/mine": "", "algorithms/own/other": "",
+}  # fmt: skip
+YAML_FILES = {
+    "params.yaml": "pairs: {a: {by: own/other}, b: {by: judge}}\n"
+                   "data: {source: {kind: own/rows}}\nseeds: [0]\n",
+    "stages/presets.yaml": "mine: {surrogate: own/mine, advantage: own/other}\n"
+                           "absent: {surrogate: own/absent}\nplain: {clip_low: 0.1}\n",
 }  # fmt: skip
 CLOSURES = {
     # without the runtime
@@ -50,9 +59,18 @@ CLOSURES = {
     "code/second.json": ["algorithms/losses/dpo", "engines/__init__", "engines/lazy", "params",
                          "second"],
     "code/third.json": ["params", "planning/__init__", "planning/pace", "third"],
-    # a reward and an environment of one name
-    "own/mine": ["environments/own/mine", "params", "rewards/own/mine", "rewards/own/other"],
-    "own/other": ["params", "rewards/own/other"],
+    # a reward, an environment and a surrogate of one name
+    "own/mine": ["algorithms/own/mine", "environments/own/mine", "params", "rewards/own/mine",
+                 "rewards/own/other"],
+    "own/other": ["algorithms/own/other", "params", "rewards/own/other"],
+    "own/rows": ["sources/own/rows"],
+    # what a row, the source or a preset names, and nothing else of that name
+    "code/label_own.json": ["label_own", "planning/__init__"],
+    "code/label_own/other.json": ["label_own", "params", "planning/__init__", "rewards/own/other"],
+    "code/prepare_data.json": ["params", "prepare_data", "sources/own/rows"],
+    "code/presets/mine.json": ["algorithms/own/mine", "algorithms/own/other"],
+    "code/presets/absent.json": [],
+    "code/presets/plain.json": [],
 }  # fmt: skip
 
 
@@ -80,6 +98,8 @@ def test_the_code_of_an_entry_point_is_what_it_imports_and_no_more(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.replace("MAIN", main))
     (tmp_path / "constraints.txt").touch()
+    for name, text in YAML_FILES.items():
+        (tmp_path / name).write_text(text)
     assert trace(tmp_path) == CLOSURES
     (tmp_path / "stages/params.py").write_text("import stages.algorithms.unused\n")
     assert trace(tmp_path)["code/first.json"] == ["algorithms/unused", "first", "params"]
@@ -115,10 +135,11 @@ def test_the_first_word_names_the_module_whose_main_has_the_words(monkeypatch):
     monkeypatch.setattr(__main__, "load", Module)
     monkeypatch.setattr("stages.params.adopt_rounding", lambda: calls.append("rounding"))
     of_rows = {word: (module, (word, "new")) for word, module in rows.ENTRY_POINTS.items()}
+    of_rows["label_own/mine"] = "label_own", ("label_own", "new")
     for word, call in (of_rows | {name: (name, ("new",)) for name in ("compare", "track")}).items():
         calls = []
         __main__.find_main([word, "new"])()
-        assert calls == [*(["rounding"] if word in rows.ENTRY_POINTS else []), call]
+        assert calls == [*(["rounding"] if word in of_rows else []), call]
     for words in ((), ("train_sfd", "new")):
         with pytest.raises(SystemExit, match="train_sft"):
             __main__.find_main(words)

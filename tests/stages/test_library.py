@@ -1,7 +1,11 @@
-"""GRPO without the pipeline: the user's model, tokenizer, prompts, and reward or environment."""
+"""SFT, DPO and GRPO without the pipeline: the user's model, tokenizer, texts and reward."""
 
 import copy
+import json
+import math
 import re
+import tempfile
+import textwrap
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +19,7 @@ from stages import library
 from stages.environments.environment import Reply
 from stages.environments.limits import EpisodeLimits
 from stages.loops import rollouts
+from stages.loops.work import Step
 from stages.models import prompting
 from stages.models.model_tokenizer import train_tokenizer
 from stages.records.problems import Problem
@@ -58,15 +63,54 @@ def step_once(model, tokenizer, reward=pay_length, prompts=TEXTS[:4], **settings
     return next(library.grpo(model, tokenizer, prompts, reward, **SIZES | settings))
 
 
-def test_the_snippet_of_the_page_trains_a_model_in_ten_lines(model_path, model, tmp_path, capsys):
-    (code,) = re.findall(r"```python\n(from stages import library.*?)```", PAGE, re.DOTALL)
+SNIPPETS = re.findall(r"```python\n(from stages import library.*?)```", PAGE, re.DOTALL)
+STEPS = {"sft": 22, "dpo": 10, "grpo": 20}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_snippet_of_the_page_trains_a_model_in_ten_lines(
+    name, model_path, model, tmp_path, capsys
+):
+    assert len(SNIPPETS) == len(STEPS)
+    (code,) = [code for code in SNIPPETS if f"library.{name}(" in code]
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     code = code.replace("path/to/model", str(model_path)).replace("path/to/trained", str(tmp_path))
     exec(compile(code, "write_your_own.md", "exec"), {})
-    assert len(capsys.readouterr().out.splitlines()) == 20
+    assert len(capsys.readouterr().out.splitlines()) == STEPS[name]
     before = model.state_dict()
     after = AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()
     assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+NOTEBOOK = Path(__file__).parents[2] / "stages/try_it.ipynb"
+
+
+def test_the_cells_of_the_notebook_run_in_order_and_the_reward_grows(
+    torch_settings, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    content, names = json.loads(NOTEBOOK.read_text(encoding="utf-8")), {}
+    cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
+    for cell in cells:
+        assert (cell["outputs"], cell["execution_count"]) == ([], None)
+        exec(compile("".join(cell["source"]), str(NOTEBOOK), "exec"), names)
+    assert "line 101" in capsys.readouterr().out
+    assert names["after"] > names["before"] + 0.05
+
+
+EXAMPLES = re.findall(r"(?m)(?:^    .+\n)+", library.__doc__)
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_an_example_of_the_docstring_runs(number, model, tokenizer, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {"library": library, "model": model, "tokenizer": tokenizer, "Game": Coach}
+    names |= {"prompts": TEXTS[:8], "reward": pay_length, "rows": ROWS + ROWS[:2]}
+    names |= {"settings": {"num_steps": 2, "max_new_tokens": 16}, "EpisodeLimits": EpisodeLimits}
+    exec(compile(textwrap.dedent(EXAMPLES[number]), "library.py", "exec"), names)
+    assert isinstance(names["step"], Step)
+    assert (tmp_path / "folder").exists() is ("state.save" in EXAMPLES[number])
+    assert bool(capsys.readouterr().out) is ("print" in EXAMPLES[number])
 
 
 def test_a_reward_is_learned_of_prompts_as_they_were_passed(model, tokenizer, monkeypatch):
@@ -108,7 +152,104 @@ class Coach:
 
 
 ROWS = [{"question": text.rpartition(" ")[0]} for text in TEXTS[:6]]
+DEMONSTRATIONS = [{"prompt": row["question"], "completion": " 7."} for row in ROWS]
+PAIRS = [{"prompt": f"{a} plus 1 is", "chosen": f" {a + 1}", "rejected": f" {a}"} for a in range(6)]
+
+
+def encode(tokenizer, text):
+    return [*prompting.tokenize_continuation([text], tokenizer)[0], tokenizer.eos_token_id]
+
+
+def test_sft_has_the_loss_of_transformers_over_the_tokens_of_the_completion(model, tokenizer):
+    row = DEMONSTRATIONS[0]
+    (prompt,) = library.make_prompts([row["prompt"]], model, tokenizer)
+    completion_ids = encode(tokenizer, row["completion"])
+    ids = torch.tensor([[*prompt.prompt_ids, *completion_ids]])
+    labels = ids.clone()
+    labels[:, : len(prompt.prompt_ids)] = -100
+    with torch.no_grad():
+        expected = model(ids, labels=labels).loss.item()
+    (step,) = library.sft(model, tokenizer, [row], learning_rate=1e-2)
+    assert step.metrics["loss/nll"] == pytest.approx(expected, rel=1e-5)
+    assert step.metrics["tokens/trained"] == len(completion_ids)
+
+
+def test_dpo_has_the_loss_of_its_formula_from_the_model_as_it_was(model, tokenizer):
+    start = copy.deepcopy(model)
+
+    def log_p(policy, row, key):
+        (prompt,) = library.make_prompts([row["prompt"]], policy, tokenizer)
+        completion_ids = encode(tokenizer, row[key])
+        ids = torch.tensor([[*prompt.prompt_ids, *completion_ids]])
+        with torch.no_grad():
+            logprobs = policy(ids).logits[0, :-1].log_softmax(-1)
+        of_tokens = logprobs[torch.arange(ids.shape[1] - 1), ids[0, 1:]]
+        return of_tokens[-len(completion_ids) :].sum().item()
+
+    row, losses = PAIRS[0], []
+    settings = {"preset": "dpo_low_beta", "num_epochs": 3, "learning_rate": 1e-2}
+    for step in library.dpo(model, tokenizer, [row], **settings):
+        losses.append(step.metrics["loss/preference"])
+        margin = sum(
+            sign * (log_p(policy, row, key) - log_p(start, row, key))
+            for policy in [model] for key, sign in (("chosen", 1), ("rejected", -1))
+        )  # fmt: skip
+        losses.append(math.log1p(math.exp(-0.1 * margin)))
+    assert losses[0] == pytest.approx(math.log(2), rel=1e-6)
+    assert losses[2:5:2] == pytest.approx(losses[1:4:2], rel=1e-4)
+    assert losses[-1] < losses[1] < losses[0]
+
+
+@pytest.mark.parametrize("kind", ["sft", "dpo"])
+def test_sft_and_dpo_are_resumed_to_the_bit(kind, model, tokenizer, tmp_path):
+    def train(state, start=None):
+        learner = copy.deepcopy(start or model)
+        rows = DEMONSTRATIONS if kind == "sft" else PAIRS
+        settings = {"num_epochs": 2, "batch_size": 2, "learning_rate": 1e-2, "state": state}
+        for step in getattr(library, kind)(learner, tokenizer, rows, **settings):
+            yield step.metrics, copy.deepcopy(learner.state_dict())
+            state.save(tmp_path / str(step.index))
+
+    expected = list(train(library.State()))
+    assert len(expected) == 6
+    for (metrics, weights), (also, others) in zip(
+        train(library.State.load(tmp_path / "2")), expected[3:], strict=True
+    ):
+        assert metrics == also
+        assert all(torch.equal(weights[name], others[name]) for name in weights)
+    other = copy.deepcopy(model)
+    other.load_state_dict(expected[-1][1])
+    with pytest.raises(ValueError, match="state"):
+        next(train(library.State.load(tmp_path / "2"), other))
+
+
+ROWS_REFUSED = {
+    "none": ("sft", [], {}, "rows.*none"),
+    "no mapping": ("sft", [("a", "b")], {}, r"rows\[0\].*prompt, completion"),
+    "no text": ("sft", [DEMONSTRATIONS[0], {"prompt": "a"}], {}, r"rows\[1\].*completion"),
+    "a blank": ("sft", [{"prompt": "a", "completion": " "}], {}, r"rows\[0\]"),
+    "an end": ("sft", [{"prompt": "a", "completion": "b</s>"}], {}, r"rows\[0\].*end token"),
+    "of sft": ("dpo", DEMONSTRATIONS, {}, "prompt, chosen, rejected"),
+    "epochs": ("sft", DEMONSTRATIONS, {"num_epochs": -1}, "num_epochs: expected.*-1"),
+    "size": ("dpo", PAIRS, {"batch_size": 0}, "batch_size: expected.*0"),
+    "rate": ("dpo", PAIRS, {"learning_rate": 0.0}, "learning_rate: expected.*0"),
+    "preset": ("dpo", PAIRS, {"preset": "grpo_trl"}, "simpo.*grpo_trl"),
+    "unpaired": ("dpo", PAIRS, {"preset": "kto"}, "simpo.*kto"),
+}
+
+
+@pytest.mark.parametrize("case", ROWS_REFUSED)
+def test_what_sft_and_dpo_cannot_learn_is_refused_by_its_argument(case, model, tokenizer):
+    name, rows, settings, mentions = ROWS_REFUSED[case]
+    rows = [{k: v.replace("</s>", tokenizer.eos_token) for k, v in row.items()}
+            if isinstance(row, dict) else row for row in rows]  # fmt: skip
+    with pytest.raises(ValueError, match=mentions):
+        next(getattr(library, name)(model, tokenizer, rows, **settings))
+
+
 REFUSED = {
+    "steps": ({"num_steps": 0}, "num_steps: expected"),
+    "group": ({"group_size": 2.5}, "group_size: expected"),
     "unknown preset": ({"preset": "grpo"}, "dr_grpo"),
     "preset with a teacher": ({"preset": "opd"}, "dr_grpo"),
     "preset with rewards of steps": ({"preset": "grpo_process"}, "dr_grpo"),

@@ -94,6 +94,7 @@ class Reader:
         if module != "stages":
             return Reader(name, module.removeprefix("stages."), module, tuple(words))
         entry_point, *rest = words
+        entry_point = entry_point.partition("/")[0]  # `label_own/mine`
         module = ENTRY_POINTS.get(entry_point, entry_point)  # `compare` and `track` are of no row
         return Reader(name, entry_point, f"stages.{module}", tuple(rest))
 

@@ -121,4 +121,5 @@ def add_rows(
             on = "own/brevity"
         if table == "environments":
             on = "own/calculator"
+        kind = "own/brevity" if name == "label_own" else kind
         content[table][preset] = {KIND[table]: kind, PRESET: preset, "from": "sft", "on": on}

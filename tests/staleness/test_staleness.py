@@ -103,7 +103,8 @@ def imports(readers: dict[str, Reader]) -> dict[str, set[str]]:
 
 def name_own_module(reader: Reader) -> str:
     """The module of one's own that a stage's row names; empty: none."""
-    folder, _, word = (reader.word("on") or "").partition("/")
+    by, on = reader.word("by") or "", reader.word("on") or ""
+    folder, _, word = (by if by.startswith("own/") else on).partition("/")
     package = "environments" if reader.name.startswith("environment@") else "rewards"
     return f"stages.{package}.own.{word}" if folder == "own" else ""
 

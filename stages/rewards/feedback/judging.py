@@ -245,25 +245,41 @@ def _verdict(
     rule: LabelRule,
     split: str,
 ) -> Verdict:
-    unread = Verdict(
-        split=split, id=pair.prompt.id, index_a=pair.a.index, index_b=pair.b.index,
-        principle=pair.principle, prompt_version=JUDGE_VERSIONS[prompts.style],
-        **dict.fromkeys(("p12", "p21", "gap", "probability", "option_mass")), dropped="too_long",
-    )  # fmt: skip
     forward, backward = orders
+    version = JUDGE_VERSIONS[prompts.style]
     if forward is None or backward is None:
-        return unread
-    p12, p21 = (round(order.probabilities[0], DECIMALS) for order in (forward, backward))
-    mass = round(min(forward.mass, backward.mass), DECIMALS)
+        return _make_unread(pair, split, version)
+    p12, p21 = (order.probabilities[0] for order in (forward, backward))
+    return make_verdict(pair, p12, p21, min(forward.mass, backward.mass), rule, split, version)
+
+
+def make_verdict(
+    pair: PairToJudge, p12: float, p21: float, mass: float, rule: LabelRule, split: str,
+    version: str,
+) -> Verdict:  # fmt: skip
+    """Verdict of P(the one standing first is better) in the orders A, B and B, A."""
+    p12, p21, mass = (round(value, DECIMALS) for value in (p12, p21, mass))
     return replace(
-        unread, p12=p12, p21=p21, gap=round(judge_readings.order_gap(p12, p21), DECIMALS),
+        _make_unread(pair, split, version), p12=p12, p21=p21,
+        gap=round(judge_readings.order_gap(p12, p21), DECIMALS),
         probability=round(judge_readings.soft_label(p12, p21), DECIMALS + 1), option_mass=mass,
         dropped=rule.reason_to_drop(p12, p21, mass),
     )  # fmt: skip
 
 
+def _make_unread(pair: PairToJudge, split: str, version: str) -> Verdict:
+    return Verdict(
+        split=split, id=pair.prompt.id, index_a=pair.a.index, index_b=pair.b.index,
+        principle=pair.principle, prompt_version=version,
+        **dict.fromkeys(("p12", "p21", "gap", "probability", "option_mass")), dropped="too_long",
+    )  # fmt: skip
+
+
 def make_preferences(
-    pairs: Sequence[PairToJudge], verdicts: Sequence[Verdict], rule: LabelRule
+    pairs: Sequence[PairToJudge],
+    verdicts: Sequence[Verdict],
+    rule: LabelRule,
+    source: str = "ai",
 ) -> list[Preference]:
     """Preference for each verdict that was not dropped; A is chosen where P(A) >= 1/2."""
     preferences: list[Preference] = []
@@ -274,7 +290,7 @@ def make_preferences(
         chosen, rejected = (pair.a, pair.b) if a_wins else (pair.b, pair.a)
         p_chosen = verdict.probability if a_wins else 1.0 - verdict.probability
         probability = round(rule.probability(p_chosen), DECIMALS + 1)
-        preferences.append(make_preference(pair.prompt, chosen, rejected, probability, "ai"))
+        preferences.append(make_preference(pair.prompt, chosen, rejected, probability, source))
     if not preferences:
         reasons = dict(Counter(verdict.dropped for verdict in verdicts))
         raise ValueError(

@@ -25,7 +25,7 @@ from torch.nn.functional import logsigmoid
 
 from stages import loops
 from stages.loops import kto, rollouts
-from stages.loops.method import HYPERPARAMETERS, Method
+from stages.loops.method import HYPERPARAMETERS, OWN, Method
 from stages.loops.state import State
 
 TEMPERATURE, LIMIT = every_loop.SIZES["temperature"], every_loop.SIZES["max_new_tokens"]
@@ -461,8 +461,8 @@ COMBINED = {
 
 def test_every_value_of_every_choice_of_the_objective_is_a_row():
     for choice, rows in CHOICES.items():
-        values = set(get_args(Method.model_fields[choice].annotation))
-        assert {row[choice] for row in rows} == values - {"auto"}
+        values = {*HYPERPARAMETERS.get(choice, get_args(Method.model_fields[choice].annotation))}
+        assert {row[choice] for row in rows} == values - {"auto", OWN}
     elsewhere = {"advantage", "truncation"}  # test_advantages, EXTRA
     assert HYPERPARAMETERS.keys() <= CHOICES.keys() | elsewhere
 

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 
 import stages.rewards.own as folder
+from stages.own_modules import check_arguments
 from stages.rewards import reward_file
-from stages.rewards.completion_rewards import check_function
 from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile, load_own_function, model_reward_file
 
@@ -126,4 +126,4 @@ def test_a_file_without_such_a_function_is_refused(write, text, named):
 def test_a_function_of_other_arguments_is_refused(function):
     """Not in a file: the type checks of tests wrap its functions in others with any arguments."""
     with pytest.raises(ValueError, match=r"x: .*\(a,"):
-        check_function(function, "x")
+        check_arguments(function, "x", ("prompt", "completion"))
