@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from stages.config import AUTO, NO_RULE
 
-DECIDED_LATER = ("*.step_token", "*.correction")
-"""Keys whose `auto` the tokenizer or the engine decides, where it is used."""
+DECIDED_LATER = ("*.step_token", "*.correction", "compute.compile")
+"""Keys whose `auto` the tokenizer, the engine or the device decides, where it is used."""
 DECIDED_FIRST = ("lora", "engine", "*.max_new_tokens", "*.prompts_per_step")
 """Keys of params.yaml that other rules depend on."""
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
 from stages.models.batch import eval_no_grad, pad_left
+from stages.models.compilation import uncompiled
 from stages.models.forward_check import TOLERANCE, relative_gap
 
 Storage = tuple[Float[Tensor, "batch head seq dim"], Float[Tensor, "batch head seq value"]]
@@ -27,6 +28,7 @@ class GrowingLayer(DynamicLayer):
         super().__init__()
         self.capacity = capacity
         self.length = 0
+        self.column: Int[Tensor, " 1"] | None = None
 
     def update(  # type: ignore[override]
         self,
@@ -43,6 +45,10 @@ class GrowingLayer(DynamicLayer):
                 self.dtype = torch.get_autocast_dtype(self.device.type)
             self.storage = (self._make_room(key_states), self._make_room(value_states))
             self.is_initialized = True
+        if self.column is not None:
+            for states, new in zip(self.storage, (key_states, value_states), strict=True):
+                states.index_copy_(2, self.column, new.to(states.dtype))
+            return self.storage
         end = self.length + key_states.shape[2]
         assert end <= self.capacity, f"cache of {self.capacity} positions cannot hold {end}"
         keys, values = self.storage
@@ -125,6 +131,16 @@ class GrowingCache(Cache):
             new.attach((keys, values), length)
         return view
 
+    def write_at(self, column: Int[Tensor, " 1"]) -> None:
+        """From now on write at `column`, which may change, and return all positions.
+
+        What is not filled is set to 0: a mask rules out numbers, not NaN.
+        """
+        for layer in self.layers:
+            layer.column = column
+            for states in layer.storage:
+                states[:, :, layer.length :] = 0
+
     def fill(self, length: int) -> None:
         """Count this many positions as filled, in every layer."""
         for layer in self.layers:
@@ -138,7 +154,7 @@ BFLOAT16_TOLERANCE = 0.1
 def check_cache(model: PreTrainedModel) -> None:
     """Raise a ValueError where logits after this cache differ from those of a whole row."""
     try:
-        with eval_no_grad(model), torch.autocast(model.device.type, enabled=False):
+        with eval_no_grad(model), uncompiled(), torch.autocast(model.device.type, enabled=False):
             gap = _cache_gap(model)
         tolerance = TOLERANCE if model.dtype == torch.float32 else BFLOAT16_TOLERANCE
         problem = f"logits {gap:.1%} apart" if gap > tolerance else ""

@@ -23,6 +23,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages import meter
 from stages.algorithms.packing import token_budget_batches
 from stages.engines import growing_cache
+from stages.engines.decoding import Decoding, can_have_fixed_shapes
 from stages.engines.growing_cache import GrowingCache
 from stages.engines.prefix_cache import (
     CachedRow,
@@ -33,6 +34,7 @@ from stages.engines.prefix_cache import (
 )
 from stages.models import rope_limit
 from stages.models.batch import eval_no_grad, pad_left
+from stages.models.compilation import uncompiled
 from stages.models.model_tokenizer import end_ids, pad_id
 from stages.sampler import Sample, check_requests, token_limits
 from stages.seeding import derive_seed
@@ -60,6 +62,8 @@ class TransformersSampler:
     """Padded tokens that `next_logprobs` reads at a time (one prompt at least)."""
     check_every: int = 1
     """Tokens between two checks for finished rows; a check makes a GPU wait."""
+    has_fixed_shapes: bool = False
+    """Whether a decode step has the same shapes at every token (`Decoding.steps`)."""
     _rows: CachedRows | None = field(default=None, init=False, repr=False)
     """Rows of the last call of a session; None: outside of one."""
 
@@ -91,7 +95,11 @@ class TransformersSampler:
         order = sorted(range(len(prompts)), key=lambda i: (i not in cached, -len(prompts[i]), i))
         per_batch = max(1, self.max_batch // num_samples)
         results: list[list[Sample]] = [[] for _ in prompts]
-        with eval_no_grad(self.model), cast_weights_once(self.model.device.type):
+        with (
+            eval_no_grad(self.model),
+            uncompiled(),
+            cast_weights_once(self.model.device.type),
+        ):
             for start in range(0, len(order), per_batch):
                 numbers = sorted(
                     order[start : start + per_batch],
@@ -113,7 +121,7 @@ class TransformersSampler:
         check_requests(prompts, token_limits(0, prompts), self._num_positions())
         for numbers in token_budget_batches([*map(len, prompts)], self.max_tokens):
             inputs = pad_left([prompts[i] for i in numbers], self.pad_id, self.model.device)
-            with eval_no_grad(self.model):
+            with eval_no_grad(self.model), uncompiled():
                 logits = self.model(**inputs, use_cache=False, logits_to_keep=1).logits[:, -1]
             rows = logits.float().log_softmax(-1)[:, list(token_ids)].tolist()
             meter.COUNTS["messages"] += len(numbers)
@@ -178,10 +186,8 @@ class TransformersSampler:
         `rows`: those that the prompts continue, of which only the tokens after them are prefilled.
         `is_last`: no later batch continues a row, so that the caches of these may be freed.
 
-        `tokens` and `logprobs` hold all rows, prompt-major. `active` has the numbers of those that
-        are still in the batch; cache, attention, position and `stopped` are of these alone. Rows
-        that have stopped keep being decoded until there are enough of them (`COMPACT_SHARE`) to
-        copy the cache without them; `_cut_samples` removes what they wrote since.
+        Rows that have stopped keep being decoded until there are enough of them (`COMPACT_SHARE`)
+        to copy the cache without them; `_cut_samples` removes what they wrote since.
         """
         prompts, seeds, limits = map(list, zip(*requests, strict=True))
         device, longest, num_rows = self.model.device, max(limits), len(prompts) * num_samples
@@ -198,49 +204,45 @@ class TransformersSampler:
         copies = torch.arange(len(prompts), device=device).repeat_interleave(num_samples)
         if num_samples > 1:
             cache.select(copies)
-        logits = logits[copies]
         attention = inputs["attention_mask"][copies]
-        attention = torch.cat([attention, attention.new_ones(num_rows, longest)], dim=1)
-        position = attention[:, :width].sum(1)
         uniforms = _uniforms(seeds, num_samples, longest).to(device) if temperature > 0 else None
-        ends = torch.tensor(sorted(self.eos_ids | break_after), dtype=torch.long, device=device)
-        tokens = torch.zeros(num_rows, longest, dtype=torch.long, device=device)
-        logprobs = torch.zeros(num_rows, longest, device=device)
         row_limits = torch.tensor(limits, device=device).repeat_interleave(num_samples)
-        active = torch.arange(num_rows, device=device)
-        stopped = torch.zeros(num_rows, dtype=torch.bool, device=device)
+        ends = torch.tensor(sorted(self.eos_ids | break_after), dtype=torch.long, device=device)
+        batch = Decoding(
+            model=self.model, cache=cache, width=width, temperature=temperature, uniforms=uniforms,
+            ends=ends, limits=row_limits,
+            tokens=torch.zeros(num_rows, longest, dtype=torch.long, device=device),
+            logprobs=torch.zeros(num_rows, longest, device=device),
+            attention=torch.cat([attention, attention.new_ones(num_rows, longest)], dim=1),
+            position=attention.sum(1), active=torch.arange(num_rows, device=device),
+        )  # fmt: skip
         is_cached = self._has_room(num_rows)
         caches: list[tuple[GrowingCache, Tensor]] = []  # with the numbers of their rows
-        for t in range(longest):
-            uniform = None if uniforms is None else uniforms[active, t]
-            token, logprobs[active, t] = sample_tokens(logits, temperature, uniform)
-            tokens[active, t] = token
-            stopped = stopped | torch.isin(token, ends) | (row_limits[active] <= t + 1)
-            if t + 1 == longest:
-                break
-            if (t + 1) % self.check_every == 0:
-                if stopped.all():
+        batch.draw(logits[copies])
+        steps = batch.steps(fixed=self.has_fixed_shapes)
+        for t in range(1, longest):
+            if t % self.check_every == 0:
+                num_left = int((~batch.stopped).sum())
+                if num_left == 0:
                     break
-                if stopped.float().mean() > COMPACT_SHARE:
+                # A graph for each power of two is recorded, not for each number of rows.
+                size = 1 << (num_left - 1).bit_length() if self.has_fixed_shapes else num_left
+                num_dropped = len(batch.active) - size
+                if num_dropped > COMPACT_SHARE * len(batch.active):
+                    cache.fill(width + t - 1)
+                    order = batch.stopped.int().argsort(stable=True)
                     if is_cached:
-                        ended = stopped.nonzero().squeeze(1)
-                        caches.append((cache.copy_rows(ended), active[ended]))
-                    keep = (~stopped).nonzero().squeeze(1)
-                    meter.COUNTS["completions"] += len(active) - len(keep)
-                    cache.select(keep)
-                    token, attention, position = token[keep], attention[keep], position[keep]
-                    active, stopped = active[keep], stopped[keep]
-            logits = self.model(
-                input_ids=token[:, None],
-                attention_mask=attention[:, : width + t + 1],
-                position_ids=position[:, None],
-                past_key_values=cache,
-            ).logits[:, -1]
-            position = position + 1
-        meter.COUNTS["completions"] += len(active)
-        samples = _cut_samples(tokens, logprobs, row_limits, ends, self.eos_ids)
+                        ended = order[size:].sort().values
+                        caches.append((cache.copy_rows(ended), batch.active[ended]))
+                    meter.COUNTS["completions"] += num_dropped
+                    batch.select(order[:size].sort().values)
+                    steps = batch.steps(fixed=self.has_fixed_shapes)
+            next(steps)
+        cache.fill(width + int(batch.number) - 1)
+        meter.COUNTS["completions"] += len(batch.active)
+        samples = _cut_samples(batch.tokens, batch.logprobs, row_limits, ends, self.eos_ids)
         if is_cached:
-            self._store_rows([*caches, (cache, active)], prompts, samples, width)
+            self._store_rows([*caches, (cache, batch.active)], prompts, samples, width)
         return [samples[i : i + num_samples] for i in range(0, num_rows, num_samples)]
 
 
@@ -275,13 +277,15 @@ def make_sampler(
     configured = getattr(model.generation_config, "eos_token_id", None)
     eos = configured if isinstance(configured, list) else [configured]
     growing_cache.check_cache(model)
+    is_gpu = model.device.type == "cuda"
     return TransformersSampler(
         model=model,
         eos_ids=end_ids(tokenizer) | {i for i in eos if isinstance(i, int)},
         pad_id=pad_id(tokenizer),
         max_batch=max_batch,
         max_tokens=max_tokens,
-        check_every=16 if model.device.type == "cuda" else 1,
+        check_every=16 if is_gpu else 1,
+        has_fixed_shapes=is_gpu and can_have_fixed_shapes(model),
     )
 
 
@@ -300,44 +304,6 @@ def cast_weights_once(device: str) -> Iterator[None]:
             yield
     finally:
         torch.clear_autocast_cache()  # an outer context would keep casts of weights that change
-
-
-def sample_tokens(
-    logits: Float[Tensor, "batch vocab"],
-    temperature: float,
-    uniform: Float[Tensor, " batch"] | None,
-) -> tuple[Int[Tensor, " batch"], Float[Tensor, " batch"]]:
-    """A token of each row and its log p, by inverse transform sampling (temperature 0: greedy).
-
-    The token is the first whose cumulative probability exceeds u; `uniform` is in [0, 1).
-    So a token of probability 0 is never drawn.
-    """
-    logits = logits.float()
-    if temperature == 0:
-        token = logits.argmax(-1)
-    else:
-        assert uniform is not None
-        logits = logits / temperature
-        probabilities = logits.softmax(-1)
-        # On CUDA torch refuses to sum floats cumulatively in deterministic mode, since their order
-        # is not fixed.
-        cuda = probabilities.is_cuda
-        cumulative = fixed_point_cumulative(probabilities) if cuda else probabilities.cumsum(-1)
-        total = cumulative[:, -1:]
-        # The total is 1 up to rounding: scaling u by it, and staying below it where the product
-        # rounds up, keeps the draw inside the vocabulary.
-        threshold = uniform[:, None].to(cumulative.dtype) * total
-        threshold = torch.minimum(threshold, torch.nextafter(total, torch.zeros_like(total)))
-        token = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
-    token_logits = logits.gather(-1, token[:, None]).squeeze(-1)
-    return token, token_logits - logits.logsumexp(-1)
-
-
-def fixed_point_cumulative(
-    probabilities: Float[Tensor, "batch vocab"],
-) -> Float[Tensor, "batch vocab"]:
-    """Cumulative sums in units of 2^-40, exact in any order and finer than float32, as float64."""
-    return (probabilities * 2.0**40).long().cumsum(-1).double()
 
 
 def _uniforms(seeds: list[int], num_samples: int, length: int) -> Float[Tensor, "batch {length}"]:

@@ -51,6 +51,9 @@ class ComputeConfig(Params):
     """Instructions on a CPU: pinned, the same bits on every x86-64 processor with AVX2; native, the
     widest of this machine, faster with AVX-512 or AMX, the same bits on processors of its kind
     alone."""
+    compile: bool | Literal["auto"] = "auto"
+    """Compile decoder layers (`models/compilation`); auto: on a GPU from 100 M parameters, where
+    one process trains a model."""
     gradient_checkpointing: bool
     """Recompute activations in the backward pass: less memory, about a third more time."""
     max_tokens: int = Field(gt=0)

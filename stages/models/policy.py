@@ -20,7 +20,14 @@ from transformers.utils import logging
 
 from stages.algorithms.forward_kl import forward_kl
 from stages.algorithms.logprobs import token_logprobs
-from stages.models import attention, forward_check, model_tokenizer, rope_limit, sharding
+from stages.models import (
+    attention,
+    compilation,
+    forward_check,
+    model_tokenizer,
+    rope_limit,
+    sharding,
+)
 from stages.models.batch import Batch, eval_no_grad
 from stages.models.device import COMPUTE, ComputeConfig
 from stages.models.forward_check import compute_hidden_states, get_output_layer
@@ -150,11 +157,13 @@ def prepare_model(
         part: nn.Module = model if model.can_generate() else model.base_model
         for parameter in part.parameters():  # not the buffers, which hold rotary frequencies
             parameter.data = parameter.data.to(getattr(torch, compute.dtype))
-        return model
-    forward_check.check_training(model)
-    if compute.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-        model.enable_input_require_grads()
+    else:
+        forward_check.check_training(model)
+        if compute.gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+            model.enable_input_require_grads()
+    if compilation.is_chosen(compute.compile, model, device):  # the checks' short rows are read
+        compilation.compile_layers(model, forward_check.get_body(model))
     return model
 
 

@@ -218,7 +218,8 @@ class Models:
         for tensor in (*model.parameters(), *model.buffers()):
             self.live.see(tensor)
         device = torch.device("cpu")
-        policy.prepare_model(model, self.trial.config.compute, device, trained=trained)
+        compute = self.trial.config.compute.model_copy(update={"compile": False})
+        policy.prepare_model(model, compute, device, trained=trained)
         without = row_policy.add_adapters(model, self.trial.config.lora, 0) if trained else None
         for module in model.modules():
             for name, parameter in module.named_parameters(recurse=False):

@@ -39,7 +39,7 @@ METRICS: dict[str, dict[str, Sequence[str]]] = {
             "tool_errors",
             "failed",
             "generated_tokens",
-        )  # fmt: skip
+        )
     },
     "pool": {
         "length": ["train/mean_tokens"],

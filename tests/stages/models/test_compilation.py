@@ -1,0 +1,130 @@
+"""Compiled layers compute what the others do, and the same bits whatever they saw first."""
+
+import logging
+import shutil
+
+import pytest
+import torch
+from tiny_checkpoints import CPU, compute, gradients, load
+from tiny_rollouts import OPTIM, make_demonstrations, make_sampler
+
+from stages.loops.sft import SftConfig, train
+from stages.loops.state import State
+from stages.models import compilation, sharding
+from stages.models.batch import Group, micro_batches
+from stages.models.policy import Policy
+from stages.optim import OptimConfig
+
+INDUCTOR = pytest.mark.skipif(
+    not shutil.which("g++"), reason="compiles with g++, which is not here; on a GPU: tests.gpu"
+)
+LAYOUTS = [{}, {"row_tokens": 0, "max_tokens": 8}, {"pack_tokens": 32},
+           {"gradient_checkpointing": True}]  # fmt: skip
+CASES = [("aot_eager", layout) for layout in LAYOUTS]
+CASES += [pytest.param("inductor", LAYOUTS[2] | LAYOUTS[3], marks=INDUCTOR)]
+GROUPS = [
+    Group(prompt_ids=[5, 6, 7], completions=[[8, 9], [10, 11, 12, 1]], indices=[0, 1]),
+    Group(prompt_ids=[13], completions=[[14, 15, 16, 17, 18, 1]], indices=[2]),
+]
+SCHEDULE = [[0, 1, 2, 3], [5, 4], [2, 3, 5]]
+
+
+@pytest.fixture
+def backend(request, monkeypatch, tmp_path):
+    monkeypatch.setattr(compilation, "BACKEND", request.param)
+    monkeypatch.setattr(compilation, "FOLDER", tmp_path / "compiled")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
+    # pytest's level of logging has torch write each of its graphs down.
+    monkeypatch.setattr(logging.getLogger("torch.__trace"), "disabled", True)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def read(*, compiled: bool, family: str = "qwen3", **changes: object):
+    model = load(family, compile=compiled, **changes).train()
+    total = torch.zeros(())
+    for batch in micro_batches(GROUPS, compute(**changes), 0, CPU):
+        total = total + Policy(model, compute(**changes))(batch, temperature=1.0).logprobs.sum()
+    total.backward()
+    return total.detach(), gradients(model)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize(("backend", "layout"), CASES, indirect=["backend"])
+def test_compiled_is_not_compiled_within_rounding(layout):
+    expected, actual = (read(compiled=compiled, **layout) for compiled in (False, True))
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+
+
+def take(state=None, save=None):
+    """Steps of SFT from `state` on, in compiled layers: metrics, and the weights after them."""
+    torch._dynamo.reset()  # as in another process
+    model, state = load("qwen3", compile=True), state or State()
+    config = SftConfig(num_epochs=1, batch_size=4, optim=OptimConfig(**OPTIM))
+    history = []
+    for step in train(Policy(model, compute()), make_demonstrations(6), SCHEDULE, config, state):
+        history.append({name: float(value).hex() for name, value in step.metrics.items()})
+        if save is not None:
+            state.save(save / str(step.index))
+    return history, [parameter.detach().clone() for parameter in model.parameters()]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize(
+    "backend", ["aot_eager", pytest.param("inductor", marks=INDUCTOR)], indirect=True
+)
+def test_a_run_resumes_to_the_bit_with_compiled_layers(tmp_path):
+    expected, whole = take(save=tmp_path)
+    rest, resumed = take(State.load(tmp_path / "0"))
+    assert rest == expected[1:]
+    assert all(map(torch.equal, resumed, whole))
+
+
+def test_the_first_pass_of_a_kind_has_a_fixed_size(monkeypatch):
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **__: None)
+    model, sizes = load("llama", compile=True, row_tokens=0, max_tokens=8), []
+    model.model.embed_tokens.register_forward_hook(lambda *seen: sizes.append(seen[1][0].shape))
+    policy = Policy(model, compute(row_tokens=0, max_tokens=8))
+    for _ in range(2):
+        for batch in micro_batches(GROUPS, policy.compute, 0, CPU):
+            policy(batch, temperature=1.0)
+    lengths = [tuple(shape) for shape in sizes]
+    assert [shape for shape in lengths if shape[1] == 128] == [(1, 128), (2, 128)]
+    assert lengths[0] == (1, 128)
+
+
+def test_sampling_runs_layers_as_they_are(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(compilation, "BACKEND", refuse)
+    settings = {"num_samples": 2, "temperature": 1.0, "max_new_tokens": 4}
+    plain, compiled = (
+        make_sampler(load("llama", compile=choice)).sample([[5, 6]], [0], **settings)
+        for choice in (False, True)
+    )
+    assert compiled == plain
+
+
+@pytest.mark.parametrize(("setting", "device", "parameters", "ranks", "expected"), [
+    ("auto", "cpu", 10**6, 1, False), ("auto", "cuda", 10**3, 1, False),
+    ("auto", "cuda", 10**4, 1, True), ("auto", "cuda", 10**4, 2, False),
+    (True, "cpu", 10**3, 1, True), (False, "cuda", 10**4, 1, False),
+])  # fmt: skip
+def test_auto_compiles_large_models_on_a_gpu(
+    setting, device, parameters, ranks, expected, monkeypatch
+):
+    monkeypatch.setattr(compilation, "AUTO_PARAMETERS", 10**4)
+    monkeypatch.setattr(sharding, "get_world_size", lambda: ranks)
+    model = torch.nn.Linear(parameters, 1, bias=False)
+    assert compilation.is_chosen(setting, model, torch.device(device)) is expected
+
+
+def test_compiling_sharded_layers_is_refused(monkeypatch):
+    monkeypatch.setattr(sharding, "get_world_size", lambda: 2)
+    with pytest.raises(ValueError, match="num_processes above 1"):
+        compilation.is_chosen(True, torch.nn.Linear(1, 1), CPU)
