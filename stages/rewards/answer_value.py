@@ -425,8 +425,8 @@ _LETTER = re.compile(r"(?<![\\A-Za-z])(?![ie](?![A-Za-z]))[A-Za-z]")
 _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _SYMBOLS = str.maketrans({
     "π": "\\pi ", "∞": "\\infty ", "×": "\\times ", "·": "\\cdot ", "÷": "/", "−": "-",
-    "≤": "\\le ", "≥": "\\ge ", "²": "^2", "³": "^3", "∪": "\\cup ", "∩": "\\cap ",
-    "θ": "\\theta ", "α": "\\alpha ", "β": "\\beta ",
+    "²": "^2", "³": "^3", "∪": "\\cup ", "∩": "\\cap ", "θ": "\\theta ", "α": "\\alpha ",
+    "β": "\\beta ",
 })  # fmt: skip
 _ROOT = re.compile(r"√ ?(?:\(([^()]*)\)|(\d+|[A-Za-z]))|\\sqrt ?\(([^()]*)\)")
 _TOKEN = r" *(\d|[A-Za-z](?![A-Za-z])|\\(?:pi|alpha|beta|theta|lambda|mu|sigma)(?![A-Za-z]))"
@@ -438,8 +438,7 @@ _UNBRACED = (
 """Fractions of which braces are left out, as `\\frac2\\pi`, and the same with them."""
 _DERIVATIVE = re.compile(r"\\frac *\{ *d(?:[ ^}]|[A-Za-z] *\})")
 """math-verify would differentiate, and find 0 in `\\frac{dy}{dx} = 2x`."""
-_NAMES = ((re.compile(r"\\([lg]e)qslant(?![A-Za-z])"), r"\\\1 "),
-          (re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])"), r"\\pi "),
+_NAMES = ((re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])"), r"\\pi "),
           (re.compile(r"(?<![A-Za-z\\])(?:infinity|inf|oo)(?![A-Za-z])"), r"\\infty "))  # fmt: skip
 _FACTORIAL = re.compile(r"(?<![\d.])(\d{1,2})!(?!!)", re.ASCII)
 _IMAGINARY = re.compile(r"\\(?:mathrm|text|operatorname) ?\{([ie])\}")
@@ -635,7 +634,7 @@ def has_matched_brackets(text: str) -> bool:
     return len(opened) == 1
 
 
-_TOKEN = re.compile(r"\\[A-Za-z]+|\d+|[A-Za-z]|[^\s$]")
+_MARK = re.compile(r"\\[A-Za-z]+|\d+|[A-Za-z]|[^\s$]")
 _WORD_OR_SIGN = re.compile(r"\d+|[A-Za-z]+|[^\s,]")
 _HAS_WORDS = re.compile(
     r"\d.*[ap]\.?m\b|\d.*(?<![\d\\A-Za-z])[A-Za-z]{3}|^[A-Za-z]{3}.*\d", re.IGNORECASE
@@ -648,7 +647,7 @@ def spell(text: str) -> str:
     text = re.sub(r"\\(?:left|right|text|mathrm)(?![A-Za-z])", "", text).rstrip(". ")
     text = re.sub(r"(?<![\d.,])0(?=\d:)", "", text)
     if "\\" in text or not _HAS_WORDS.search(text):
-        return " ".join(_TOKEN.findall(text))
+        return " ".join(_MARK.findall(text))
     text = re.sub(r"(?<=[A-Za-z])\.|(?<=\d)(?:st|nd|rd|th)\b", "", text)
     return " ".join(
         unit_name(token) or (token.lower() if len(token) > 1 else token)
