@@ -8,7 +8,7 @@ from stages.algorithms import length_and_repetition
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
-from stages.rewards.answer_value import canonical_value, split_elements
+from stages.rewards.answer_value import Elements, read_value, write_value
 from stages.rewards.final_answer import answer_statements, extract_answer
 from studies.probe_catalogue import ProbeValue
 from studies.probe_questions import REQUEST, ProbeQuestion, Reply
@@ -25,7 +25,7 @@ def states_several(completion: str) -> bool:
 
     A line such as `#### 4 + 3 = 7` before the final `#### 7` is working in the wrong place.
     """
-    values = {canonical_value(content) for content in answer_statements(completion)}
+    values = {write_value(read_value(content)) for content in answer_statements(completion)}
     return len(values - {None}) > 1
 
 
@@ -35,7 +35,8 @@ def lists_answers(completion: str) -> bool:
     `2/4` and `1,000` are no lists: they are read as one number. Nor is `5 + 2 = 7`.
     """
     answer = extract_answer(completion)
-    if answer is None or (canonical_value(answer) is not None and split_elements(answer) is None):
+    value = None if answer is None else read_value(answer)
+    if answer is None or (write_value(value) is not None and not isinstance(value, Elements)):
         return False
     return _LIST.search(answer) is not None
 

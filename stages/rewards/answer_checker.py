@@ -1,14 +1,14 @@
 r"""Is the final answer that a completion states the gold answer, and is it in the format?
 
-The cheap rule reads both answers as exact numbers (`number_parsing`) and compares them. Lists
-(`1, 2`) and sets have no order, tuples and intervals have, and each element is an answer. Words
-(`\text{even}`) are compared as words. Only where there is mathematics that is no number
-(`\sqrt{2}`, `x^2 + 1`) is math-verify asked, in a process of its own with hard limits
-(`symbolic_equality`). Nothing that a model wrote is evaluated here. Against a gold number,
-unevaluated arithmetic (`48 + 24`) is wrong: the working is not the answer. Between a name and its
-value it is left out (`x = 2 + 5 = 7`). Roots and powers (`\sqrt{16}`, `10^3`) go to math-verify.
-Nothing is rounded: 3.14 equals pi in no problem, since one that asks for two decimals has the gold
-answer 3.14.
+Gold answer and answer are each read as a value (`answer_value`), and `match_values` compares the
+two kinds: numbers exactly, with their units; words as words; lists and sets (`1, 2`) without an
+order, tuples and intervals in theirs, an element by an element; `x = 1, y = 2` by names. Only
+where there is mathematics that is no number (`\sqrt{2}`, `x^2 + 1`) is math-verify asked, in a
+process of its own with hard limits (`symbolic_equality`). Nothing that a model wrote is evaluated
+here. Against a gold number, unevaluated arithmetic (`48 + 24`) is wrong: the working is not the
+answer. Between a name and its value it is left out (`x = 2 + 5 = 7`). Roots and powers
+(`\sqrt{16}`, `10^3`) go to math-verify. Nothing is rounded: 3.14 equals pi in no problem, since one
+that asks for two decimals has the gold answer 3.14.
 
 A policy that only learned to write `#### n` gains much under the `strict` reading and nothing under
 the `lenient` one: side by side they tell a gain in format from a gain in skill. After the strict
@@ -20,35 +20,33 @@ departure: what is right by our strict one is right by the lenient one, too.
 import re
 import unicodedata
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import lru_cache
-from itertools import combinations, islice
+from itertools import islice, product
+from string import ascii_letters
 
 from stages.records.problems import Prompt
 from stages.rewards import symbolic_equality
 from stages.rewards.answer_value import (
-    INTERVALS,
-    PRODUCT,
-    PRODUCT_LETTER,
+    PAIR,
+    Choice,
+    Either,
     Elements,
-    answer_words,
-    canonical_value,
-    choice_value,
-    find_free_variable,
-    has_matched_brackets,
+    Expression,
+    Family,
+    Named,
+    Notation,
+    Number,
+    Value,
+    Words,
+    compact,
     has_parts,
-    name_of,
-    read_choice,
-    read_inequality,
-    read_letters,
-    split_elements,
-    split_unit,
+    is_operation,
+    read_value,
+    spell,
     split_unit_letter,
-    strip_name,
     to_algebra,
-    to_interval,
-    to_union,
-    unused_letter,
+    to_text,
+    write_value,
 )
 from stages.rewards.final_answer import (
     MAX_INSPECTED,
@@ -56,18 +54,11 @@ from stages.rewards.final_answer import (
     extract_answer,
     strip_thinking,
 )
-from stages.rewards.number_parsing import (
-    MAX_CHARACTERS,
-    PRODUCT_IN_ORDER,
-    has_ambiguous_commas,
-    parse_number,
-    strip_markup,
-)
+from stages.rewards.number_parsing import has_ambiguous_commas
 from stages.rewards.units import read_unit, unit_name, units_differ
 
 Forms = Sequence[str] | None
 """Forms of statements that are read (`answer_forms`); None: all that have a name."""
-_DRESSED = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit)\b")
 
 
 def is_correct(completion: str, gold: str, forms: Forms = None) -> bool:
@@ -88,144 +79,197 @@ def answers_match(answer: str, gold: str) -> bool:
     both are needed. `(B) 24` is matched by the letter and by the value. Numbers whose known units
     differ are different. Of `2k\pi, k \in Z` the name of the variable does not count.
     """
-    if _PLAIN.fullmatch(gold) and _PLAIN.fullmatch(answer):
-        return int(gold) == int(answer)
-    if (free := find_free_variable(gold)) is not None:
-        other = find_free_variable(answer)
-        return (
-            other is not None
-            and other.domain == free.domain
-            and (name := unused_letter(other, free)) is not None
-            and answers_match(other.rename(name), free.rename(name))
-        )
-    golds, answers = _OR.split(gold), _OR.split(answer)
-    answer = to_union(answers) or answer
-    if len(golds) > 1:
-        return _match_alternatives(answer, answers, golds)
-    choice = read_choice(gold)
-    if choice is not None:
-        stated, value = read_choice(answer), choice_value(gold)
-        is_value = stated is None and value is not None and answers_match(answer, value)
-        return is_value or stated == choice
-    letters = read_letters(gold)
-    if letters is not None and letters == read_letters(answer):
-        return True
-    answer = choice_value(answer) or answer
-    tidied = tidy_gold(gold)
-    elements = split_elements(tidied)
-    if elements is not None and not elements.is_ordered:
-        answer = _OR.sub(", ", answer) if _OR.search(answer) else _space_pair(answer)
-    names = name_of(answer), name_of(tidied)
-    may_match = None in names or names[0] == names[1]
-    return may_match and (
-        _values_match(answer, tidied) or (tidied != gold and _is_same_text(answer, gold))
-    )
+    value = _read_gold_value(gold)
+    if value is None:
+        return False
+    return spell(answer) == spell(gold) or match_values(read_value(answer), value)
 
 
-def _match_alternatives(answer: str, answers: Sequence[str], golds: Sequence[str]) -> bool:
-    """Whether an answer is right where the gold answer is `a or b`.
+def match_values(answer: Value | None, gold: Value | None) -> bool:
+    """Whether the value of an answer is that of a gold answer; None is no value."""
+    match answer, gold:
+        case Either(values), Either(golds):
+            is_equal = _match_all(values, golds)
+        case Either(values), Elements(""):
+            is_equal = match_values(Elements("", values), gold)
+        case ((Elements("", values) | Named((_,), Elements("", values))), Either(golds)) if (
+            _match_all(values, golds)
+        ):
+            is_equal = True
+        case _, Either(golds):
+            is_equal = any(match_values(answer, each) for each in golds)
+        case Choice(letters), Choice(gold_letters):
+            is_equal = letters == gold_letters
+        case Choice(_, value), _:
+            is_equal = value is not None and match_values(value, gold)
+        case _, Choice(_, value):
+            is_equal = value is not None and match_values(answer, value)
+        case Family(value, domain), Family(gold_value, gold_domain):
+            is_equal = domain == gold_domain and match_values(value, gold_value)
+        case _:
+            is_equal = _match_single(answer, gold)
+    return is_equal
 
-    Inequalities are a union, and values of one name the solutions, of which all are needed. Else
-    either is right, and so is the list of both. `answers`: the answer, likewise split at `or`.
-    """
-    union = to_union(golds)
-    names = [name_of(gold) for gold in golds]
-    # In several units, as `d = 5 km or 5000 m` and `p = 1/4 or 25%`, they may be one value.
-    are_solutions = (
-        names[0] is not None
-        and {*names} <= {names[0], None}
-        and len({read_unit(strip_name(gold)).name for gold in golds}) == 1
-        and not any(answers_match(*pair) for pair in combinations(golds, 2))
-    )
-    either = [union] if union else [] if are_solutions else golds
-    if any(answers_match(answer, gold) for gold in either):
-        return True
-    elements = split_elements(_space_pair(answer)) if len(answers) == 1 else None
-    if elements is not None and not elements.is_ordered:
-        answers = elements.elements
+
+def _match_single(answer: Value | None, gold: Value | None) -> bool:
+    """Of values that are neither alternatives nor choices."""
+    match answer, gold:
+        case Named(), Named():
+            is_equal = _match_named(answer, gold)
+        case ((Number() | Named() | Expression()), (Number() | Named() | Expression())) if (
+            _is_equation(answer, gold)
+        ):
+            is_equal = _match_equations(answer, gold)
+        case (None, _) | (_, None):
+            is_equal = False
+        case Named(), _:
+            pair = _leave_out_names(answer, gold, is_gold=False)
+            is_equal = pair is not None and match_values(*pair)
+        case _, Named():
+            pair = _leave_out_names(gold, answer, is_gold=True)
+            is_equal = pair is not None and match_values(*pair[::-1])
+        case Elements(brackets), Elements(gold_brackets):
+            is_equal = brackets == gold_brackets and _match_elements(answer, gold)
+        case Number(number, unit), Number(gold_number, gold_unit):
+            is_equal = number == gold_number and not units_differ(unit, gold_unit)
+        case (Words(text), Words(gold_text)) | (Notation(text), Notation(gold_text)):
+            is_equal = text == gold_text
+        case ((Number() | Expression()), (Number() | Expression())):
+            is_equal = _match_expressions(answer, gold)
+        case _:
+            is_equal = False
+    return is_equal
+
+
+def _match_all(answers: Sequence[Value], golds: Sequence[Value]) -> bool:
     return (
         len(answers) == len(golds)
-        and all(any(answers_match(answer, gold) for gold in golds) for answer in answers)
-        and all(any(answers_match(answer, gold) for answer in answers) for gold in golds)
+        and all(any(match_values(answer, gold) for gold in golds) for answer in answers)
+        and all(any(match_values(answer, gold) for answer in answers) for gold in golds)
     )
 
 
-def _values_match(answer: str, gold: str) -> bool:
-    """Whether two answers, apart from their names, are the same value."""
-    gold_number, answer_number = parse_number(gold), parse_number(answer)
-    if gold_number is not None and answer_number is not None:
-        return gold_number == answer_number and not units_differ(answer, gold)
-    if _is_same_text(answer, gold):
-        return not units_differ(answer, gold)
-    of_gold, of_answer = canonical_value(gold), canonical_value(answer)
-    if of_gold is None or of_answer is None:
-        in_words = None if of_gold is not None else answer_words(gold)
-        return in_words is not None and in_words == answer_words(answer)
-    if of_gold == of_answer:
-        is_single = split_elements(gold) is None
-        return not units_differ(answer, gold) if is_single else _is_equal(answer, gold)
-    is_working = _is_working(answer, gold, gold_is_number=gold_number is not None)
-    return not is_working and _is_equal(answer, gold)
+def _match_named(answer: Named, gold: Named) -> bool:
+    """Whether values of the same names are the same, in any order."""
+    if len(gold.names) == 1 or len(answer.names) == 1:
+        return answer.names == gold.names and match_values(answer.value, gold.value)
+    (names, values), (gold_names, golds) = answer.by_name(), gold.by_name()
+    return names == gold_names and all(map(match_values, values, golds))
 
 
-def _is_same_text(answer: str, gold: str) -> bool:
-    """Whether they are equal but for spaces and spellings, and the gold answer is one."""
-    is_same = _spell(answer) == _spell(gold)
-    if not is_same and ":" in gold:  # `S_1 : S_2 = 4 : 9`
-        is_same = _spell(strip_name(answer)) == _spell(strip_name(gold))
-    return is_same and read_gold(gold) is not None
+_NUMBERED = re.compile(r"[a-z]_\d(?:,[a-z]_\d)+")
 
 
-_SPELLINGS = (
-    (re.compile(r"^\\text\{([^{}]*)\}$"), r"\1"),
-    (re.compile(r"\\leq(?:slant)?(?![A-Za-z])|≤"), r"\\le"),
-    (re.compile(r"\\geq(?:slant)?(?![A-Za-z])|≥"), r"\\ge"),
-    (re.compile(r"\\neq(?![A-Za-z])|≠"), r"\\ne"),
-    (re.compile(r"\\mid(?![A-Za-z])"), "|"),
-    (re.compile(r"\\varnothing|∅|\\\{ *\\\}"), r"\\emptyset"),
-    (re.compile(r"(?<!\d)[\s$]|[\s$](?!\d)|\\(?:left|right)(?![A-Za-z])"), ""),
-    (re.compile(r"(?<=\d)(?:\\text\{)?([ap])\.?m\.?\}?(?=[A-Z]{0,4}$)", re.IGNORECASE), r"\1m"),
-    (re.compile(r"^0(?=\d:\d\d)"), ""),
-    (re.compile(r"^([A-Za-z]+\.?\d\d?)(?:st|nd|rd|th)?,? ?(?=\d{4}(?!\d))"), r"\1,"),
-    (re.compile(r"(?<=[a-z])and(?=\d)"), ""),
-)  # fmt: skip
+def _leave_out_names(named: Named, other: Value, *, is_gold: bool) -> tuple[Value, Value] | None:
+    """A named value and another one without names, as they may be the same; None: they are not.
+
+    `x = 1, y = 2` is the pair (1, 2), and no list. `x_1 = 1, x_2 = 2` is a list, of which a gold
+    answer gives the order, and so is `AB = 1, CD = 2`, as it is written.
+    """
+    if len(named.names) == 1 or not isinstance(named.value, Elements) or named.value.brackets:
+        return named.value, other
+    if not isinstance(other, Elements) or other.brackets not in ("", "()"):
+        return None
+    names, values = named.by_name()
+    if all(len(name) == 1 for name in names):
+        is_pair = other.brackets == "()" and "".join(names) in ascii_letters
+        return (Elements("()", values), other) if is_pair else None
+    if _NUMBERED.fullmatch(",".join(names)) and not is_gold and not other.brackets:
+        return Elements("", values), other
+    return named.value._replace(brackets="()"), other._replace(brackets="()")
 
 
-_IN_WORDS = re.compile(
-    r"(?P<emptyset>nosolution|(?:the)?emptyset)s?|(?P<dne>dne|(?:thelimit)?doesnotexist)"
-    r"|(?P<reals>(?:all)?realnumbers|\\mathbb\{?R\}?|\(-\\infty,\+?\\infty\))|(?P<plural>.*solution)s",
-    re.IGNORECASE,
-)
+def _match_elements(answer: Elements, gold: Elements) -> bool:
+    """In their order, or of a list or set in any."""
+    if len(answer.elements) != len(gold.elements):
+        return False
+    if gold.brackets:
+        return all(map(match_values, answer.elements, gold.elements))
+    # words that both have, after other numbers: `5 boys, 3 girls`, the other way
+    same_words = [
+        (_words_of(element), match_values(element, each))
+        for element, each in product(answer.elements, gold.elements)
+        if "" != _words_of(element) == _words_of(each)
+    ]
+    if {words for words, _ in same_words} != {words for words, is_equal in same_words if is_equal}:
+        return False
+    unmatched = list(gold.elements)
+    for element in answer.elements:
+        matches = (at for at, each in enumerate(unmatched) if match_values(element, each))
+        if (place := next(matches, None)) is None:
+            return False
+        del unmatched[place]
+    return True
 
 
-@lru_cache(maxsize=65536)
-def _spell(text: str) -> str:
-    """A text without spaces, in one spelling of comparisons, well-known sets, times and months."""
-    for pattern, spelling in _SPELLINGS:
-        text = pattern.sub(spelling, text)
-    if match := _IN_WORDS.fullmatch(text):
-        return match["plural"] or f"\\{match.lastgroup}"
-    return text.lower() if _TIME.fullmatch(text) else text
+def _words_of(value: Value) -> str:
+    """The words after a number of a list."""
+    words = value.unit.words if isinstance(value, Number) else ()
+    return " ".join(words).lower().removesuffix("s")
 
 
-_MONTH = r"(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sep|Oct|Nov|Dec)[a-z]*"
-_ZONE = r"(?:(?: |)(?:UTC|GMT|Z|[A-Z]{1,3}T)(?:[-+]\d\d?(?::?\d\d)?)?)?"
-_CLOCK = r"\d\d?:\d\d(?::\d\d)?(?:(?: |)[ap]\.?m\.?)?" + _ZONE
-_DATE = re.compile(
-    rf"(?:\d{{4}}[-/]\d\d?[-/]\d\d?|\d\d?/\d\d?/\d{{4}}"
-    rf"|{_MONTH}\.? \d\d?(?:st|nd|rd|th)?(?:,? \d{{4}})?|(?:\d\d? )?{_MONTH} \d{{4}}"
-    rf"|\d\d? {_MONTH})(?:(?:,|T|) (?:at )?{_CLOCK})?{_ZONE}",
-    re.IGNORECASE | re.ASCII,
-)
-_TIME = re.compile(rf"{_CLOCK}|{_DATE.pattern.replace(' ', ' ?')}", re.IGNORECASE | re.ASCII)
+def _is_equation(*values: Value) -> bool:
+    """Whether one of the values is an equation that is no name of a value: `2x = 6`."""
+    return any(isinstance(value, Expression) and "=" in value.text for value in values)
 
 
-_PLAIN = re.compile(r"-?\d{1,18}", re.ASCII)
-_OR = re.compile(r" or | \\text\{ ?or ?\} |\\text\{ or \}")
-_BRACKETED = re.compile(r"\[([^\[\],]+)\]|\\\{([^{},]+)\\\}")
+def _match_equations(answer: Value, gold: Value) -> bool:
+    r"""Of which one at least is an equation.
+
+    `x = 3` is the equation `2x = 6` solved, and not the same. A gold answer `\cos A = 1/2`, where
+    nothing is done on the left side, is its right side.
+    """
+    match answer, gold:
+        case Named((name,), _), Expression(text) if name not in compact(text):
+            return False
+        case Expression(), Number() | Named(_, Number() | Elements()):
+            return False
+        case _, Expression(equation) if not isinstance(answer, Named) and not _is_equation(answer):
+            left, _, right = equation.partition("=")
+            is_name = re.search(r"[A-Za-z]", left) is not None and not is_operation(left)
+            return is_name and match_values(answer, read_value(right))
+        case _, Expression(text) if "=" not in text:
+            return False
+    texts = to_text(answer), to_text(gold)
+    return None not in texts and (compact(texts[0]) == compact(texts[1]) or _is_equal(*texts))
+
+
+_COMPUTED = re.compile(r"\\|\^|\*\*|sqrt|pi|√|π")
+"""What an expression may have that equals a number. Else it is working, which is not the answer."""
+_ORDER = re.compile(r"[<>]|\\[lgn]e(?![A-Za-z])")
+_BASE = re.compile(r"\d_")
+_CONSTANT = re.compile(r"(?<=\+) ?[Cc]$")
+"""Of integration, in either case."""
+
+
+def _match_expressions(answer: Number | Expression, gold: Number | Expression) -> bool:
+    """As the same text, or by algebra. What has a base (`52_8`) equals its own text alone."""
+    text, gold_text = str(to_text(answer)), str(to_text(gold))
+    if isinstance(gold, Number) and not _COMPUTED.search(text):
+        return False
+    if compact(text) == compact(gold_text):
+        return not units_differ(answer.unit, gold.unit)
+    if _BASE.search(text + gold_text) or bool(_ORDER.search(text)) != bool(
+        _ORDER.search(gold_text)
+    ):
+        return False
+    text, letter = split_unit_letter(text, gold_text)
+    unit = read_unit(f"1{letter}") if letter else answer.unit
+    return not units_differ(unit, gold.unit) and _is_equal(text, gold_text)
+
+
+def _is_equal(answer: str, gold: str) -> bool:
+    """By algebra."""
+    of_answer, of_gold = to_algebra(answer), to_algebra(gold)
+    if of_answer is None or of_gold is None or has_parts(answer) or has_parts(gold):
+        return False
+    if _CONSTANT.search(of_gold):
+        of_answer = _CONSTANT.sub(of_gold[-1], of_answer)
+    return symbolic_equality.are_equal(of_answer, of_gold)
+
+
+_BRACKETED = re.compile(r"\[([^\[\],]+)\]|\\\{((?!.*\\mid)[^{},|:]+)\\\}")
 _COMMENT = re.compile(r"(.*\d[^()]*?) ?\([ A-Za-z/²³]+\)", re.DOTALL)
-_RATIO = re.compile(r"(\d+) ?: ?(\d+)", re.ASCII)
-_PAIR = re.compile(r"\d+,\d+", re.ASCII)
 _LOST_UNIT = re.compile(r"(?<=\d)(?:/?\\(?:mathrm|text) ?\{[~ ]*\}(?:\^\{?\d\}?)?)+(?=$|[,;])")
 """What Numina has in place of a unit: `24\\mathrm{~}^2`, `4\\mathrm{~}/\\mathrm{}`."""
 
@@ -233,8 +277,8 @@ _LOST_UNIT = re.compile(r"(?<=\d)(?:/?\\(?:mathrm|text) ?\{[~ ]*\}(?:\^\{?\d\}?)
 def tidy_gold(gold: str) -> str:
     r"""A gold answer in the one form that its notation is read as.
 
-    `[x]` and `\{x\}` are x; a unit or remark in brackets after a number is left out; `4,5` are two
-    numbers where it is not one with a thousands separator; digits of other scripts are numbers.
+    `[x]` and `\{x\}` are x; a unit or remark in brackets after a number is left out; digits of
+    other scripts are numbers.
     """
     text = gold.strip()
     if not text.isascii():
@@ -243,150 +287,12 @@ def tidy_gold(gold: str) -> str:
             for character in text
         )
     if ";" in text:
-        parts = [tidy_gold(part) for part in text.split(";")]
-        if all(parse_number(part) is not None for part in parts):
-            return ", ".join(parts)
+        return "; ".join(map(tidy_gold, text.split(";")))
     if match := _BRACKETED.fullmatch(text):
         text = (match[1] or match[2]).strip()
     if match := _COMMENT.fullmatch(text):
         text = match[1].strip()
-    return _LOST_UNIT.sub("", _space_pair(text))
-
-
-def _space_pair(text: str) -> str:
-    """`x = 4, 5` of `x = 4,5`, unless `4,5` has a thousands separator and is one number."""
-    pair = strip_markup(strip_name(text))
-    is_pair = _PAIR.fullmatch(pair) is not None and parse_number(pair) is None
-    return text.replace(",", ", ") if is_pair else text
-
-
-_OPERATION = re.compile(
-    r"(?:[+*/]|(?<!\{)-|\d ?[A-Za-z]|\^(?!\{?-1)|\\(?:cdot|times)(?![A-Za-z])"
-    rf"|(?<![A-Za-z\\])(?:{PRODUCT}|{PRODUCT_IN_ORDER}|{PRODUCT_LETTER} {PRODUCT_LETTER})"
-    r"(?![A-Za-z]))[^=<>]*="
-)
-"""On the left side of an equation: `x+y=3` and `xy=3` are not 3, `\\cos A=3` may be."""
-_EQUALS = re.compile("(?<![<>])=")
-"""That of an equation, not of `x >= 2`."""
-
-
-def _is_equation(answer: str) -> bool:
-    """Whether it has an equation that is no name of a value: `2x=6`, and not `x=3, y=2`."""
-    if _EQUALS.search(strip_name(answer)) is None:
-        return False
-    elements = split_elements(answer)
-    if elements is None or elements.has_names:
-        return elements is None
-    return any(map(_is_equation, elements.elements))
-
-
-def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:
-    """Whether it is no answer to a question with such a gold answer, whatever its value.
-
-    Against a number `7 = 7` or `(7)`: nothing that math-verify should make a number of. `8 = 7^1`,
-    where `x = 7` is one. What has a base (`52_8`) equals its own text alone.
-    """
-    return (
-        (gold_is_number and not re.search(r"\\|\^|\*\*|sqrt|pi", answer))
-        or ("=" not in gold and "=" in answer and _is_equation(answer))
-        or ("=" in gold and "=" not in answer and _OPERATION.search(strip_name(gold)) is not None)
-        or re.search(r"\d_", gold + answer) is not None
-    )
-
-
-def _is_equal(answer: str, gold: str) -> bool:
-    """By algebra, element by element."""
-    group, of_gold = split_elements(answer), split_elements(gold)
-    if group is None or of_gold is None:
-        if (several := group or of_gold) is not None:  # an interval, and the same as an inequality
-            bounds = [to_interval(text) for text in (answer, gold)]
-            is_one = len(several.elements) == 2 and several.kind in INTERVALS
-            texts = [bound or text for bound, text in zip(bounds, (answer, gold), strict=True)]
-            return is_one and bounds.count(None) == 1 and _is_equal(*map(strip_name, texts))
-        (letter, bounds), (of, gold_bounds) = read_inequality(answer), read_inequality(gold)
-        if bounds is not None and gold_bounds is not None:
-            return letter == of and _is_equal(bounds, gold_bounds)
-        return _is_equal_algebra(answer, gold)
-    # words that both have, after other numbers: `5 boys, 3 girls`, the other way
-    numbers, gold_numbers = _numbers_by_words(group), _numbers_by_words(of_gold)
-    if any(
-        numbers[words].isdisjoint(gold_numbers[words])
-        for words in numbers.keys() & gold_numbers.keys()
-    ):
-        return False
-    unmatched = list(of_gold.elements)
-    for element in group.elements:
-        candidates = unmatched[:1] if of_gold.is_ordered else unmatched
-        same = [candidate for candidate in candidates if answers_match(element, candidate)]
-        if not same:
-            return False
-        unmatched.remove(same[0])
-    return _is_same_kind(group, of_gold) and not unmatched
-
-
-def _numbers_by_words(elements: Elements) -> dict[str, set[Fraction]]:
-    """Words after a number of a list -> such numbers."""
-    numbers: dict[str, set[Fraction]] = {}
-    for element in elements.elements:
-        number, words = parse_number(element), read_unit(element).words
-        if number is not None and words:
-            numbers.setdefault(" ".join(words).lower().removesuffix("s"), set()).add(number)
-    return numbers
-
-
-_SERIES = frozenset(("x,y", "x,y,z", "a,b", "a,b,c", "m,n", "p,q", "r,s", "u,v"))
-_NUMBERED = re.compile(r"([a-z])_\{?1\}?(?:,\1_\{?[2-9]\}?)+")
-
-
-def _is_same_kind(answer: Elements, gold: Elements) -> bool:
-    """Whether both are lists, tuples, ...; `x=1, y=2` is a pair, and `x_1=1, x_2=2` a list, too."""
-    if answer.kind == gold.kind:
-        return True
-    named = [elements.kind for elements in (answer, gold) if elements.has_names]
-    if len(named) != 1:
-        return False
-    if "()" in (answer.kind, gold.kind):
-        return named[0] in _SERIES
-    return "set" in (answer.kind, gold.kind) and _NUMBERED.fullmatch(named[0]) is not None
-
-
-def _is_equal_algebra(answer: str, gold: str) -> bool:
-    r"""Of two single values or equations.
-
-    Against the equation `xy=6`, `x=6` is an equation, too, and not 6; `total=6` is none in its
-    letters. Of infinite values the same name is left out: math-verify would take `x+\infty` for a
-    multiple of `x-\infty`, and `1 kg 200 g` for a product.
-    """
-    if has_parts(answer) or has_parts(gold):
-        return False
-    name, is_equation = name_of(answer), "=" in gold and "=" in strip_name(gold)
-    if is_equation and name is not None and name not in re.sub(r"[ {}]", "", gold):
-        return False
-    if name is not None and all(_INFINITE.search(text) for text in (answer, gold)):
-        answer, gold = strip_name(answer), strip_name(gold)
-    of_answer, of_gold = _algebra(answer, keeps_name=is_equation), _algebra(gold)
-    if of_answer is None or of_gold is None:
-        return False
-    if _CONSTANT.search(of_gold):
-        of_answer = _CONSTANT.sub(of_gold[-1], of_answer)
-    of_answer, letter = split_unit_letter(of_answer, of_gold)
-    if units_differ(split_unit(answer)[1] or letter, split_unit(gold)[1]):
-        return False
-    return symbolic_equality.are_equal(of_answer, of_gold)
-
-
-_CONSTANT = re.compile(r"(?<=\+) ?[Cc]$")
-"""Of integration, in either case."""
-_INFINITE = re.compile(r"\\infty|∞|infinity|(?<![A-Za-z])(?:oo|inf)(?![A-Za-z])")
-
-
-def _algebra(text: str, *, keeps_name: bool = False) -> str | None:
-    """As `to_algebra`; numbers as exact fractions, since `1e8` has a variable in LaTeX."""
-    number = parse_number(text)
-    if number is None:
-        return to_algebra(split_unit(text)[0])
-    name = name_of(text) if keeps_name else None
-    return to_algebra(str(number) if name is None else f"{name} = {number}")
+    return _LOST_UNIT.sub("", text)
 
 
 def read_gold(text: str) -> str | None:
@@ -402,35 +308,48 @@ def read_gold(text: str) -> str | None:
     if has_ambiguous_commas(text if stated is None else stated):
         return None
     if stated is not None:
-        return stated if read_answer(stated) is not None or read_choice(stated) else None
-    is_read = all(
-        read_choice(part) is not None
-        or read_answer(tidy_gold(part)) is not None
-        or answer_words(tidy_gold(part)) is not None
-        or _RATIO.fullmatch(part)
-        or _DATE.fullmatch(part)
-        or _is_notation(part)
-        for part in _OR.split(text)
-    )
-    return text if is_read else None
+        value = read_value(stated)
+        return stated if isinstance(value, Choice) or _write(value, stated) else None
+    return text if _read_gold_value(text) is not None else None
 
 
-_NOTATION = re.compile(r"\\[A-Za-z]|[\^'_≠]|\d:\d|\d ?[a-z]+ \d", re.ASCII)
+@lru_cache(maxsize=65536)
+def _read_gold_value(gold: str) -> Value | None:
+    """The value of a gold answer; None: it is no answer."""
+    value = read_value(tidy_gold(gold))
+    return value if _is_gold(value, gold) else None
+
+
+_NOTATION = re.compile(
+    r"\\[A-Za-z]|[\^'_≠]|\d ?:|\d([-/])\d+\1\d|(?:\d ?|[A-Z])[a-z]+\.? \d", re.ASCII
+)
 _COMMAND = re.compile(r"\\[A-Za-z]+(?:\{[a-z]+\})?")
 _LONG_WORD = re.compile(r"[A-Za-z]{2,}")
+_OTHER_WORDS = frozenset(("am", "pm", "at", "and", "or", "st", "nd", "rd", "th"))
 
 
-def _is_notation(gold: str) -> bool:
-    r"""Whether it is an answer that only its own text equals: `\overline{AB}`, `10:30 AM`.
+def _is_gold(value: Value | None, text: str) -> bool:
+    r"""Whether a value is an answer, also one that only its own text equals: `\overline{AB}`.
 
-    It has a mark of mathematics, or several quantities, and no words but units and points.
+    Such a text has a mark of mathematics, a date, a time or several quantities, and no words but
+    units, names and points.
     """
-    if len(gold) > MAX_CHARACTERS or _NOTATION.search(gold) is None:
-        return False
-    if not has_matched_brackets(gold):
-        return False
-    words = _LONG_WORD.findall(_COMMAND.sub(" ", gold))
-    return all(unit_name(word) or word in {"am", "pm"} or word.isupper() for word in words)
+    match value:
+        case Either(values):
+            return all(_is_gold(each, text) for each in values)
+        case Named(_, inner) if not isinstance(inner, Elements):
+            return _is_gold(inner, text)
+        case Choice() | Words():
+            return True
+        case None:
+            return False
+    if write_value(value) is not None:
+        return True
+    words = _LONG_WORD.findall(_COMMAND.sub(" ", text))
+    return _NOTATION.search(text) is not None and all(
+        unit_name(word) or word.lower() in _OTHER_WORDS or word.isupper() or word.istitle()
+        for word in words
+    )
 
 
 def states_an_answer(completion: str, gold: str = "", forms: Forms = None) -> bool:
@@ -439,11 +358,7 @@ def states_an_answer(completion: str, gold: str = "", forms: Forms = None) -> bo
     Where the gold answer is a word or a choice, a word or a choice is read.
     """
     answer = extract_answer(completion, forms)
-    if answer is None:
-        return False
-    if gold and read_choice(gold) is not None:
-        return read_choice(answer) is not None
-    return read_answer(answer, gold) is not None
+    return answer is not None and read_answer(answer, gold) is not None
 
 
 def states_one_answer(completion: str, forms: Forms = None) -> bool:
@@ -452,18 +367,32 @@ def states_one_answer(completion: str, forms: Forms = None) -> bool:
     return len(stated) == 1 and read_answer(stated[0]) is not None
 
 
-def read_answer(answer: str, gold: str = "") -> str | None:
-    r"""Its `canonical` text, or its words where they are marked as an answer or asked for.
+_DRESSED = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit|emptyset|varnothing|mathbb)\b")
 
-    `\text{even}` is marked; words are asked for where the gold answer consists of them. Elsewhere
-    None: a policy that says `#### apples` has stated no number.
+
+def read_answer(answer: str, gold: str = "") -> str | None:
+    r"""Its text as a value (`write_value`), or its words where they are marked or asked for.
+
+    `\text{even}` is marked; words are asked for where the gold answer consists of them, and so is a
+    choice. Elsewhere None: a policy that says `#### apples` has stated no number.
     """
-    value = canonical_value(answer)
-    if value is not None or not (
-        _DRESSED.search(answer) or (gold and canonical_value(gold) is None)
-    ):
-        return value
-    return answer_words(answer)
+    value, of_gold = read_value(answer), read_value(tidy_gold(gold)) if gold else None
+    if isinstance(of_gold, Choice):
+        return value.letters if isinstance(value, Choice) else None
+    return _write(value, answer, has_words=of_gold is not None and write_value(of_gold) is None)
+
+
+def _write(value: Value | None, answer: str, *, has_words: bool = False) -> str | None:
+    match value:
+        case Words(text) if has_words or _DRESSED.search(answer):
+            return text
+        case Choice(letters, None) if has_words or _DRESSED.search(answer):
+            return letters
+        case Choice(_, inner):
+            return write_value(inner)
+        case Elements() if PAIR.fullmatch(answer):
+            return None
+    return write_value(value)
 
 
 _ANSWER_LINE = re.compile(r"####[ \t]*[^\n<]+")

@@ -1,37 +1,399 @@
-r"""Read an answer as a value: a number, an expression, a list, tuple or interval of these, words.
+r"""Read an answer as a value: a number, a choice, words, a list, an interval, an expression, ...
 
-Texts of the same value are grouped by `canonical`, which decides no equality that needs algebra.
+Each answer is read once (`read_value`), and two values are compared once (`answer_checker`).
+`write_value` gives one text for all ways to write a value, for grouping the answers of a vote; it
+decides no equality that needs algebra. Structure that is read here is that between answers: lists,
+tuples, intervals, inequalities, names. What is inside of an expression is math-verify's.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import factorial
+from operator import itemgetter
 from typing import NamedTuple
 
 from stages.rewards.final_answer import extract_answer
 from stages.rewards.number_parsing import (
     MAX_CHARACTERS,
-    NAME,
     NUMBER_WORDS,
     PRODUCT_IN_ORDER,
-    WORKING,
     mark_powers,
     parse_number,
     strip_markup,
     unit_scale,
 )
-from stages.rewards.units import unit_name
+from stages.rewards.units import NO_UNIT, Unit, read_unit, unit_name
+
+
+class Number(NamedTuple):
+    """An exact number."""
+
+    number: Fraction
+    unit: Unit
+
+
+class Choice(NamedTuple):
+    """A letter from A to J, with what stands beside it: `(B) 24`; or several: `ABD`."""
+
+    letters: str
+    value: "Value | None" = None
+
+
+class Words(NamedTuple):
+    """A few words, in lower case, or a letter."""
+
+    text: str
+
+
+class Elements(NamedTuple):
+    """Several answers that are one: a list or set, or with its brackets a tuple or interval."""
+
+    brackets: str
+    """Empty for a list or set, which has no order."""
+    elements: "tuple[Value, ...]"
+
+
+class Named(NamedTuple):
+    """`x = 5`, and with several names `x = 1, y = 2` and `(x, y) = (1, 2)`."""
+
+    names: tuple[str, ...]
+    value: "Value"
+
+    def by_name(self) -> "tuple[tuple[str, ...], tuple[Value, ...]]":
+        """Several names and their values, in alphabetical order."""
+        assert isinstance(self.value, Elements)
+        pairs = zip(self.names, self.value.elements, strict=True)
+        names, values = zip(*sorted(pairs, key=itemgetter(0)), strict=True)
+        return names, values
+
+
+class Family(NamedTuple):
+    r"""A value for every number of a domain: `2k\pi` for every `k \in \mathbb{Z}`."""
+
+    value: "Value"
+    domain: str
+
+
+class Either(NamedTuple):
+    """Values of which each is right: `3 or 4`."""
+
+    values: "tuple[Value, ...]"
+
+
+class Expression(NamedTuple):
+    """Mathematics that is no number, without its unit."""
+
+    text: str
+    unit: Unit
+
+
+class Notation(NamedTuple):
+    r"""What only its own text equals, such as `\overline{AB}`, `10:30 AM` and `2:3`."""
+
+    text: str
+
+
+Value = Number | Choice | Words | Elements | Named | Family | Either | Expression | Notation
+
+_SYNONYMS = (
+    (re.compile(r"(?:\\leq?(?:slant)?(?![A-Za-z])|≤|<=) *"), r"\\le "),
+    (re.compile(r"(?:\\geq?(?:slant)?(?![A-Za-z])|≥|>=) *"), r"\\ge "),
+    (re.compile(r"(?:\\neq?(?![A-Za-z])|≠|!=) *"), r"\\ne "),
+    (re.compile(r"\\lt(?![A-Za-z])"), "<"), (re.compile(r"\\gt(?![A-Za-z])"), ">"),
+    (re.compile(r"\\mid(?![A-Za-z])"), "|"),
+    (re.compile(r"\\[lr]angle(?![A-Za-z])"), lambda match: "()"["r" in match[0][:2]]),
+    (re.compile(r"\\varnothing|∅|\\\{ *\\\}|(?i:(?:the )?empty set|no solutions?)"), r"\\emptyset"),
+    (re.compile(r"(?i:(?:all )?real numbers)|\\mathbb\{?R\}?|\(-\\infty, *\\infty\)"), r"\\reals"),
+    (re.compile(r"(?i:(?:the limit )?does not exist|dne)"), "dne"),
+    (re.compile(r"(?<= solution)s"), ""),
+)  # fmt: skip
+"""Of well-known signs and sets one spelling."""
+_WELL_KNOWN = frozenset(("\\emptyset", "\\reals", "dne"))
+_OR = re.compile(r" or | \\text\{ ?or ?\} |\\text\{ or \}")
+PAIR = re.compile(r"[$ ]*\d+,\d+[$. ]*", re.ASCII)
+
+
+@lru_cache(maxsize=65536)
+def read_value(answer: str) -> Value | None:
+    """The value of an answer; None: it is too long, or has a bracket too many."""
+    if len(answer) > MAX_CHARACTERS:
+        return None
+    number = parse_number(answer)
+    if number is not None:
+        return Number(number, read_unit(answer))
+    value = _read_family(answer) or _read_alternatives(answer) or _read_choice(answer)
+    if value is not None:
+        return value
+    for pattern, spelling in _SYNONYMS:
+        answer = pattern.sub(spelling, answer)
+    text = strip_markup(answer).strip().removesuffix(".").rstrip()  # and no `1, 2, ...`
+    if text in _WELL_KNOWN or not has_matched_brackets(answer):
+        return Words(text) if text in _WELL_KNOWN else None
+    return (
+        _read_named(answer)
+        or _read_inequality(text)
+        or _read_elements(text)
+        or _read_expression(*split_unit(answer))
+        or _read_words(answer)
+        or Notation(spell(answer))
+    )
+
+
+def write_value(value: Value | None) -> str | None:
+    r"""One text for all ways to write a value, for grouping answers in a vote.
+
+    `1,000.0`, `$1000` and `2000/2` are all `1000`; `0.75` is `3/4`; `2, 1` is `{1,2}`. An
+    expression that is no number is its own tidied text without spaces. None: the checker cannot
+    read it, or it is mere words.
+    """
+    match value:
+        case Number(number):
+            text = str(number)
+        case Expression(algebra):
+            text = compact(algebra)
+        case Family(inner, domain):
+            text = write_value(inner)
+            text = text and f"{text}, {domain}"
+        case Named(names, Elements("", _)) if len(names) > 1:
+            names, elements = value.by_name()
+            text = write_value(Elements("()", elements))
+            text = text and f"({','.join(names)})={text}"
+        case Named(_, inner):
+            text = write_value(inner)
+        case Elements(brackets, elements):
+            texts = [_letter_of(element) or write_value(element) for element in elements]
+            left, right = brackets or "{}"
+            is_read = None not in texts
+            text = (
+                left + ",".join(texts if brackets else sorted(texts)) + right if is_read else None
+            )
+        case _:
+            text = None
+    return text
+
+
+def _letter_of(value: Value) -> str | None:
+    """A variable, or a choice of several."""
+    match value:
+        case Words(letter) | Choice(letter) if len(letter) == 1:
+            return letter
+    return None
+
+
+def compact(text: str) -> str:
+    """An expression without spaces and without braces that are needless."""
+    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", strip_markup(text).replace(" ", ""))
+    return re.sub(r"\\sqrt(\w)", r"\\sqrt{\1}", text)
+
+
+# --- alternatives, names and lists
+
+
+def _read_alternatives(answer: str) -> Value | None:
+    parts = _OR.split(answer)
+    return _join_alternatives([read_value(part) for part in parts]) if len(parts) > 1 else None
+
+
+def _join_alternatives(values: Sequence[Value | None]) -> Value | None:
+    """`a or b`: a union of inequalities, all solutions of one name, or either of two."""
+    if None in values:
+        return None
+    names = [value.names if isinstance(value, Named) else None for value in values]
+    inner = [value.value if isinstance(value, Named) else value for value in values]
+    if {*names} <= {names[0], None} and names[0] is not None and len(names[0]) == 1:
+        if all(isinstance(value, Elements) and value.brackets for value in inner):
+            intervals = [*map(to_text, values)]
+            return (
+                None
+                if None in intervals
+                else Named(names[0], Expression(r" \cup ".join(intervals), NO_UNIT))
+            )
+        # In several units, as `5 km or 5000 m` and `p = 1/4 or 25%`, they may be one value.
+        units = {value.unit.name for value in inner if isinstance(value, Number | Expression)}
+        texts = [*map(write_value, inner)]
+        if len(units) <= 1 and len({*texts}) == len(texts):
+            return Named(names[0], Elements("", tuple(inner)))
+    return Either(tuple(values))
+
+
+def to_text(value: Value) -> str | None:
+    """A number, expression, interval or named one of these as algebra; None: it is none."""
+    match value:
+        case Number(number):
+            return str(number)
+        case Expression(text):
+            return text
+        case Named((name,), inner) if isinstance(inner, Number | Expression):
+            return f"{name} = {to_text(inner)}"
+        case Named((_,), Elements(brackets, (low, high))) if brackets:
+            texts = to_text(low), to_text(high)
+            return None if None in texts else f"{brackets[0]}{', '.join(texts)}{brackets[1]}"
+    return None
+
+
+_NO_NAME = (
+    rf"(?!{PRODUCT_IN_ORDER})"
+    r"(?!(?i:.*\b(?:not?|or|and|if|when|than|wrong|incorrect|false|except)\b.*=))"
+)
+PRODUCT_LETTER = "[abcdkmnpqrstvwxyz]"
+PRODUCT = rf"(?!as|at|am|an|by|my){PRODUCT_LETTER}{{2}}"
+"""Two letters that are no word."""
+_OPERATION = re.compile(
+    r"[+*/]|(?<!\{)-|\d ?[A-Za-z]|\^(?!\{?-1)|\\(?:cdot|times)(?![A-Za-z])"
+    rf"|(?<![A-Za-z\\])(?:{PRODUCT}|{PRODUCT_IN_ORDER}|{PRODUCT_LETTER} {PRODUCT_LETTER})"
+    r"(?![A-Za-z])"
+)
+
+
+def is_operation(text: str) -> bool:
+    r"""Whether something is done in it: in `x+y`, `2x` and `xy`, not in `\cos A`."""
+    return _OPERATION.search(text) is not None
+
+
+_ARGUMENT = r"(?:[A-Za-z]|-?\d{1,9})"
+_LETTERS = rf"[A-Za-z](?:\({_ARGUMENT}(?:[,|] ?{_ARGUMENT})*\)|_\{{?\w{{1,3}}\}}?)?"
+_NAME = (
+    rf"(?:{_LETTERS}|\\?(?:angle|triangle) ?[A-Z]{{1,3}}|[A-Z]{{2,4}}|\|[A-Za-z]{{1,3}}\|"
+    r"|\\(?:vec|hat|overrightarrow) ?\{?[A-Za-z]{1,2}\}?"
+    r"|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|sigma|omega)"
+    rf"|{_NO_NAME}[A-Za-z]{{3,}}(?: [a-z]+){{0,3}})"
+)
+"""What a value may be called: `x`, `a_{10}`, `f(2)`, `P(A)`, `AB`, `\\angle ABC`, `total cost`."""
+_WORKING = r"(?:[\d\s.,()]*\d[\s)]*[-+*/×÷][-+\d\s.,()*/×÷]*= ?)?"
+"""Arithmetic between a name and its value, `2 + 5 =` of `x = 2 + 5 = 7`; it is not looked at."""
+_APPROXIMATELY = r"\\approx(?![A-Za-z])|≈"
+_RELATIONS = re.compile(rf"=|\\in\b|∈|{_APPROXIMATELY}")
+_NAMED = re.compile(
+    rf" *(\({_NAME}(?:, ?{_NAME})+\)|{_NAME}(?: ?: ?{_NAME})*) *"
+    rf"(?:= ?{_WORKING}|\\in\b|∈|{_APPROXIMATELY}) ?(?=[^=]*$)"
+)
+_NEARLY = re.compile(rf"(=.*?)(?:{_APPROXIMATELY}).*")
+"""Behind an exact value `\\approx 0.33` says nothing more."""
+
+
+def _read_named(answer: str) -> Value | None:
+    answer = _NEARLY.sub(r"\1", answer)
+    text = strip_markup(answer)
+    match = _NAMED.match(text)
+    if match is None:
+        return None
+    rest = _RELATIONS.split(answer)[-1]  # with its markup, of which a unit is read
+    if answer.lstrip().startswith("$"):
+        rest = rest.rstrip("$. ")
+    value = read_value(rest if has_matched_brackets(rest) else text[match.end() :])
+    if isinstance(value, Elements) and match[1].startswith("("):
+        names = tuple(map(_tidy_name, match[1][1:-1].split(",")))
+        return Named(names, value) if len(names) == len(value.elements) else None
+    return None if value is None else Named((_tidy_name(match[1]),), value)
+
+
+def _tidy_name(name: str) -> str:
+    name = re.sub(r"[ {}]", "", name)
+    return name.lower() if len(name) > 4 and name.isalpha() else name
+
+
+_BOUNDS = re.compile(
+    r"(?:([^<>≤≥=,]+) ?([<>≤≥]))? ?(-?)([a-z](?:\([a-z]\))?) ?(?:([<>≤≥]) ?([^<>≤≥=,]+))?"
+)
+_BUILT = re.compile(r"\\\{ *([a-z]) *(?:\\in *\\reals *)?[|:](.*)\\\}")
+"""A set that is built: `\\{x \\mid x > 2\\}`."""
+
+
+def _read_inequality(text: str) -> Value | None:
+    r"""The interval of an inequality with its letter: `x` in `[2, \infty)` of `x \ge 2`."""
+    if built := _BUILT.fullmatch(text):
+        inner = _read_inequality(built[2])
+        return inner if isinstance(inner, Named) and inner.names == (built[1],) else None
+    for sign, command in (("≤", r"\\le(?![a-z])"), ("≥", r"\\ge(?![a-z])")):
+        text = re.sub(command, sign, text)
+    match = _BOUNDS.fullmatch(text.strip("$. "))
+    if match is None or not (match[2] or match[5]):
+        return None
+    low, first, minus, letter, second, high = match.groups()
+    is_rising = (first or second) in ("<", "≤")
+    if first and second and (second in ("<", "≤")) != is_rising:
+        return None
+    bounds = [read_value(bound or rf"{sign}\infty") for sign, bound in (("-", low), ("", high))]
+    if not is_rising:
+        first, second = second, first
+        bounds = [read_value(high or r"-\infty"), read_value(low or r"\infty")]
+    if minus:
+        first, second, bounds = second, first, [_negate(bound) for bound in reversed(bounds)]
+    if None in bounds:
+        return None
+    left, right = ("[" if first in ("≤", "≥") else "("), ("]" if second in ("≤", "≥") else ")")
+    return Named((letter,), Elements(left + right, tuple(bounds)))
+
+
+def _negate(value: Value | None) -> Value | None:
+    match value:
+        case Number(number, unit):
+            return Number(-number, unit)
+        case Expression(text, unit):
+            is_term = re.fullmatch(r"\\?\w+", text)
+            return Expression(
+                text[1:] if text[0] == "-" else f"-{text}" if is_term else f"-({text})", unit
+            )
+    return None
+
+
+_GROUP = re.compile(r"(\\\{|[(\[])(.*)(\\\}|[)\]])", re.DOTALL)
+_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
+_AND = re.compile(r",?\s+and\s+")
+
+
+def _read_elements(text: str) -> Value | None:
+    r"""The answers that an answer consists of, `a \pm b` as two; None: it is a single one."""
+    group, brackets = _GROUP.fullmatch(text), ""
+    if group is not None and min(_depths(group[2]), default=0) >= 0:  # not `(1, 2) \cup (3, 4)`
+        text, brackets = group[2], "" if group[1] == "\\{" else group[1] + group[3]
+    else:
+        text = _AND.sub(", ", text)
+    parts = [*_split(text)]
+    if not brackets:
+        parts = [
+            _PLUS_MINUS.sub(sign, part)
+            for part in parts
+            for sign in ("+-" if _PLUS_MINUS.search(part) else "+")
+        ]
+    values = [read_value(part) for part in parts] if len(parts) > 1 and all(parts) else [None]
+    if None in values:
+        return None
+    if not all(isinstance(value, Named) and len(value.names) == 1 for value in values):
+        return Elements(brackets, tuple(values))
+    names, inner = tuple(value.names[0] for value in values), tuple(value.value for value in values)
+    if len({*names}) == 1:
+        return _join_alternatives(values)
+    is_each = len({*names}) == len(names)
+    return Named(names, Elements("", inner)) if is_each else Elements(brackets, tuple(values))
+
+
+def _depths(text: str) -> list[int]:
+    """How many brackets are open after each character."""
+    return list(accumulate((character in "([{") - (character in ")]}") for character in text))
+
+
+def _split(text: str) -> Iterator[str]:
+    """At the semicolons or commas outside of brackets; with a space behind some, `1,000` is one."""
+    depths = _depths(text)
+    for mark in (";", ", ", ","):
+        places = [at for at, depth in enumerate(depths) if depth == 0 and text.startswith(mark, at)]
+        if places or mark == ",":
+            ends = pairwise([-1, *places, len(text)])
+            return (text[start + 1 : end].strip() for start, end in ends)
+    raise AssertionError
+
+
+# --- expressions
 
 _COMMAND = re.compile(r"\\(?:begin|end)\{[a-z]*\}|\\[A-Za-z]+")
 _WORD = re.compile(r"(?![A-Z]e\^)[A-Za-z]{2,}")  # `Ce^{2x}` is a product
 _FUNCTIONS = frozenset(
     ("sqrt", "pi", "sin", "cos", "tan", "log", "ln", "exp", "oo", "abs", "inf", "infinity")
 )
-PRODUCT_LETTER = "[abcdkmnpqrstvwxyz]"
-PRODUCT = rf"(?!as|at|am|an|by|my){PRODUCT_LETTER}{{2}}"
-"""Two letters that are no word."""
 _VARIABLES = re.compile(
     rf"{PRODUCT}|{PRODUCT_IN_ORDER}|(?!(?:th|st|nd|rd|ft|lb|ml|gal)$)(?i:(?![aeiou])[a-z]){{2,4}}"
 )
@@ -61,293 +423,10 @@ _PART = re.compile(r"(?<![\w^{\\])\d[\d.,]* ?([A-Za-z]+)\.?,? ?(?:and|by|x|×)? 
 _UNIT_LETTER = re.compile(rf"(?<=[\w)}}])(?: +[mgshlLNJWV]|(?<=[)}}])[mgshlL]){_POWER}$")
 _LETTER = re.compile(r"(?<![\\A-Za-z])(?![ie](?![A-Za-z]))[A-Za-z]")
 _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
-_GROUP = re.compile(r"(\\\{|[(\[])(.*)(\\\}|[)\]])", re.DOTALL)
-_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
-_AND = re.compile(r",?\s+and\s+")
-_NAMED = re.compile(
-    rf"^(\({NAME}(?:, ?{NAME})+\)|{NAME}(?: ?: ?{NAME})*) *(?:= ?{WORKING}|\\in\b) ?(?=[^=]*$)"
-)
-_WORDS = re.compile(r"([A-Za-z])\)?|\(([A-Za-z])\)|([A-Za-z]+(?:[ -][A-Za-z]+){0,3})")
-_NO_WORDS = NUMBER_WORDS | {"nan", "inf"}
-_AMBIGUOUS = re.compile(r"\d+,\d+", re.ASCII)
-_TEXT = re.compile(r"\\(?:text|mbox|textrm|mathrm) *\{([^{}]{2,})\}")
-MAX_WORDS = 40
-"""Characters of an answer in words."""
-
-
-@lru_cache(maxsize=65536)
-def canonical_value(answer: str) -> str | None:
-    r"""One text for all ways to write a value, for grouping answers in a vote.
-
-    `1,000.0`, `$1000` and `2000/2` are all `1000`; `0.75` is `3/4`; `2, 1` is `{1,2}`. An
-    expression that is no number is its own tidied text without spaces. None: the checker cannot
-    read it.
-    """
-    value = parse_number(answer)
-    if value is not None:
-        return str(value)
-    if not has_matched_brackets(answer):
-        return None
-    if (free := find_free_variable(answer)) is not None:
-        letter = unused_letter(free)
-        text = None if letter is None else canonical_value(free.rename(letter))
-        return None if text is None else f"{text}, {free.domain}"
-    group = split_elements(answer)
-    if group is None:
-        answer, _ = split_unit(answer)
-        if not _is_expression(answer):
-            return None
-        compact = re.sub(r"([_^])\{(\w)\}", r"\1\2", strip_name(answer)).replace(" ", "")
-        return re.sub(r"\\sqrt(\w)", r"\\sqrt{\1}", compact)
-    texts, is_read = list[str](), True
-    for element in group.elements:
-        text = canonical_value(element)
-        # a single letter is a variable, or a choice of several
-        texts.append(text or answer_words(element) or "")
-        is_read = is_read and (text or len(texts[-1]) == 1)
-    return group.text(texts) if is_read else None
-
-
-def answer_words(answer: str) -> str | None:
-    r"""`\text{Even}` and `even` as `even`, `\text{(C)}` as `C`; None: it is not a few words."""
-    text = strip_markup(answer).rstrip(".").strip()
-    match = (
-        _WORDS.fullmatch(text) if len(text) <= MAX_WORDS and extract_answer(text) is None else None
-    )
-    if match is None or not _NO_WORDS.isdisjoint(re.split("[ -]", text.lower())):
-        return None
-    return match[1] or match[2] or match[3].lower()
-
-
-_BRACKETS = re.compile(r"\\[{}]|[(\[{)\]},]")
-_CLOSES = {")": ("(", "(,", "[,"), "]": ("[", "[,", "(,"), "}": ("{", "{,")}
-
-
-def has_matched_brackets(text: str) -> bool:
-    r"""Whether each bracket is closed by its like, or that of an interval by the other kind.
-
-    Those of `\{` and `\}` are not looked at: cases have only one.
-    """
-    opened = [""]
-    for bracket in _BRACKETS.findall(text):
-        if bracket in ("(", "[", "{"):
-            opened.append(bracket)
-        elif bracket == ",":
-            opened[-1] = f"{opened[-1][:1]},"
-        elif bracket in _CLOSES and opened.pop() not in _CLOSES[bracket]:
-            return False
-    return len(opened) == 1
-
-
-_DOMAIN = r"(?:\\math(?:bb|bf|rm) ?\{?)?([ZNQRℤℕℚℝ])\}?((?:[\^_](?:\{[^{}]*\}|\\?\w+|[+*]))?|[+*])"
-_FREE = tuple(
-    re.compile(rf"(.+?)[,;]? *\(?{clause}\)?\.?")
-    for clause in (
-        rf"(?:(?:where|with|for|for all) )?([a-zA-Z]) ?(?:\\in\b|∈) ?{_DOMAIN}",
-        r"(?:(?:where|with|for) )?([a-zA-Z]) is an integer()()",
-        r"for (?:any |all |every )?integers? ([a-zA-Z])()()",
-    )
-)
-_LETTERS = str.maketrans("ℤℕℚℝ", "ZNQR")
-
-
-class FreeVariable(NamedTuple):
-    r"""An answer for every number of a domain: `2k\pi` for every `k \in \mathbb{Z}`."""
-
-    value: str
-    name: str
-    domain: str
-
-    def rename(self, name: str) -> str:
-        """The value with another name of the variable; letters of commands and words stay."""
-        pattern = rf"(\\[A-Za-z]+|\b(?:and|or|if|for|where|with)\b)|{self.name}"
-        return re.sub(pattern, lambda match: match[1] or name, self.value)
-
-
-def find_free_variable(answer: str) -> FreeVariable | None:
-    """The free variable at the end of an answer; None: there is none."""
-    is_short = len(answer) <= MAX_CHARACTERS
-    if not is_short or not any(sign in answer for sign in ("\\in", "∈", "integer")):
-        return None
-    text = re.sub(r"\$|\\[,;:! ]|\\q?quad\b|~", " ", _TEXT.sub(r" \1 ", answer))
-    text = " ".join(text.split())
-    match = next((match for pattern in _FREE if (match := pattern.fullmatch(text))), None)
-    if match is None or not has_matched_brackets(text):
-        return None
-    value, name, letter, rest = match.groups()
-    domain = (letter or "Z").translate(_LETTERS) + re.sub(r"[{}\s]", "", rest or "")
-    return FreeVariable(value.strip(), name, domain)
-
-
-def unused_letter(*answers: FreeVariable) -> str | None:
-    """A letter that is in none of the values, for the variables of all; None: they have all."""
-    text = "".join(re.sub(r"\\[A-Za-z]+", "", free.rename("")) for free in answers)
-    return next((letter for letter in "kmnpqrstuvwabcfghjlxyz" if letter not in text), None)
-
-
-class Elements(NamedTuple):
-    """At least two answers that are one: a list, a set, a tuple, an interval, named values."""
-
-    kind: str
-    """`set`, also of a bare list; the brackets of a tuple or interval; the names of `x=1, y=2`."""
-    elements: Sequence[str]
-
-    @property
-    def is_ordered(self) -> bool:
-        """Whether the first of one can only equal the first of another."""
-        return self.kind != "set"
-
-    @property
-    def has_names(self) -> bool:
-        """Whether they are named values."""
-        return self.kind != "set" and self.kind[0].isalpha()
-
-    def text(self, texts: Sequence[str]) -> str:
-        """One text for all ways to write it, where `texts` are such of its elements."""
-        content = ",".join(texts if self.is_ordered else sorted(texts))
-        if self.has_names:
-            return f"({self.kind})=({content})"
-        return self.kind[0] + content + self.kind[1] if self.is_ordered else "{" + content + "}"
-
-
-def split_elements(answer: str) -> Elements | None:
-    r"""The answers that an answer consists of, `a \pm b` as two; None: it is a single one."""
-    text = strip_name(answer).rstrip(". ")
-    if len(text) > MAX_CHARACTERS or parse_number(text) is not None or _AMBIGUOUS.fullmatch(text):
-        return None  # `1,23` may be a decimal, or two numbers
-    solutions = [part.strip() for part in text.split(";")] if ";" in text else []
-    pairs = [split_elements(solution) for solution in solutions]
-    if pairs and all(pair is not None and pair.has_names for pair in pairs):
-        return Elements("set", solutions)  # `a=3, b=1; a=5, b=1`
-    group, kind = _GROUP.fullmatch(text), "set"
-    if group is not None and min(_depths(group[2]), default=0) >= 0:  # not `(1, 2) \cup (3, 4)`
-        text, kind = group[2], "set" if group[1] == "\\{" else group[1] + group[3]
-    else:
-        text = _AND.sub(", ", text)
-    parts = _split(text)
-    if kind == "set":
-        parts = [
-            _PLUS_MINUS.sub(sign, element)
-            for element in parts
-            for sign in ("+-" if _PLUS_MINUS.search(element) else "+")
-        ]
-    if len(parts) < 2 or not all(parts):
-        return None
-    names = [match[1] for match in map(_NAMED.match, parts) if match]
-    if len(set(names)) == len(parts):
-        kind, parts = ",".join(sorted(names)), [parts[names.index(name)] for name in sorted(names)]
-    return Elements(kind, parts)
-
-
-NO_LOW, NO_HIGH = r"-\infty", r"\infty"
-INTERVALS = ("()", "(]", "[)", "[]")
-_COMPARISONS = (
-    (re.compile(r"\\le(?:q(?:slant)?)?(?![A-Za-z])|<="), "≤"),
-    (re.compile(r"\\ge(?:q(?:slant)?)?(?![A-Za-z])|>="), "≥"),
-    (re.compile(r"\\lt(?![A-Za-z])"), "<"), (re.compile(r"\\gt(?![A-Za-z])"), ">"),
-)  # fmt: skip
-_BOUNDS = re.compile(
-    r"(?:([^<>≤≥=,]+) ?([<>≤≥]))? ?([a-z](?:\([a-z]\))?) ?(?:([<>≤≥]) ?([^<>≤≥=,]+))?"
-)
-
-
-def to_interval(answer: str) -> str | None:
-    r"""The interval of an inequality, `[2, \infty)` of `x \ge 2`; None: it is another text."""
-    return read_inequality(answer)[1]
-
-
-def to_union(answers: Sequence[str]) -> str | None:
-    r"""`(-\infty, -1) \cup [1, \infty)` of `x < -1` and `x \ge 1`; None: of other texts."""
-    if len(answers) < 2:
-        return None
-    letters, intervals = zip(*map(read_inequality, answers), strict=True)
-    return None if None in intervals or len(set(letters)) > 1 else r" \cup ".join(intervals)
-
-
-def read_inequality(answer: str) -> tuple[str, str] | tuple[None, None]:
-    """Its letter and its interval."""
-    text = strip_markup(answer)
-    for comparison, sign in _COMPARISONS:
-        text = comparison.sub(sign, text)
-    match = _BOUNDS.fullmatch(text.rstrip(". ")) if len(text) <= MAX_CHARACTERS else None
-    if match is None or not (match[2] or match[4]):
-        return None, None
-    low, first, letter, second, high = match.groups()
-    is_rising = (first or second) in ("<", "≤")
-    if first and second and (second in ("<", "≤")) != is_rising:
-        return None, None
-    if not is_rising:
-        low, first, second, high = high, second, first, low
-    left = "[" if first in ("≤", "≥") else "("
-    right = "]" if second in ("≤", "≥") else ")"
-    return letter, rf"{left}{low or NO_LOW}, {high or NO_HIGH}{right}"
-
-
-def strip_name(answer: str) -> str:
-    r"""The tidied value alone: of `x = 5`, `(x, y) = (1, 2)` and `x \in [0, 1]`."""
-    return _NAMED.sub("", strip_markup(answer))
-
-
-def name_of(answer: str) -> str | None:
-    r"""The name of a single named value, `x` of `x = 5` and `x \in [0, 1]`; None: it has none."""
-    is_named = "=" in answer or "\\in" in answer
-    match = _NAMED.match(strip_markup(answer)) if is_named else None
-    name = re.sub(r"[ {}]", "", match[1]) if match is not None else None
-    return name.lower() if name is not None and len(name) > 4 and name.isalpha() else name
-
-
-_CHOICE = re.compile(
-    r"([A-J])\)?|\(([A-J])\)(?:(?=[ :.\d\\$-])(.*))?|([A-J])[.):][ ](.*)|\[([A-J])\]"
-    r"|(?:option|choice) \(?([A-J])\)?(?:[.:) ](.*))?",
-    re.IGNORECASE | re.DOTALL,
-)
-_SECOND_CHOICE = re.compile(r"\s*(?:[,/&]|or\b|and\b)\s*\(?[A-J]\b")
-_SPACE = re.compile(r"(?<!\\)\\(?:[,;: ]|q?quad(?![A-Za-z]))")
-_MAY_BE_CHOICE = re.compile(r"[\s$*_]*(?:\\[a-z]+ *\{)?\(?[A-J][.):]")
-_CHOICE_VALUE = re.compile(r"(?:\([A-J]\)|[A-J][.):])\s*(\S.*)", re.DOTALL)
-
-
-def read_choice(answer: str) -> str | None:
-    r"""The letter of a choice: of `C`, `(C)`, `C)`, `C.`, `\text{C}`, `(C) 12`, `C: 12`; else None.
-
-    Lower case is a choice in brackets alone: `c` may be a variable.
-    """
-    text = _strip_spaced(answer).strip().rstrip(".").strip()
-    match = _CHOICE.fullmatch(text) if len(text) <= MAX_CHARACTERS else None
-    if match is None:
-        return None
-    letter, *rest = (group for group in match.groups() if group)
-    is_one = not (rest and _SECOND_CHOICE.match(rest[0]))
-    return letter.upper() if is_one and (letter.isupper() or text.startswith("(")) else None
-
-
-_CHOICES = re.compile(r"(?:\([A-H]\)|[A-H])(?:(?:,? *and +|[,; ]*)(?:\([A-H]\)|[A-H]))+")
-
-
-def read_letters(answer: str) -> str | None:
-    """The letters of several choices in their order: `ABD` of `A, B and D` and of `(A)(B)(D)`."""
-    text = strip_markup(answer).strip(". ") if len(answer) <= MAX_CHARACTERS else ""
-    letters = re.findall("[A-H]", text) if _CHOICES.fullmatch(text) else []
-    return "".join(letters) if letters and letters == sorted(set(letters)) else None
-
-
-def _strip_spaced(text: str) -> str:
-    r"""Without markup, of which spaces stay: `A.\ 5` is `A. 5`."""
-    return strip_markup(_SPACE.sub(" ", text) if "\\" in text else text)
-
-
-def choice_value(answer: str) -> str | None:
-    r"""What a choice says beside its letter, `24` of `\textbf{(B)}\ 24`; None: no value."""
-    if not _MAY_BE_CHOICE.match(answer) or read_choice(answer) is None:
-        return None
-    match = _CHOICE_VALUE.fullmatch(_strip_spaced(answer))
-    return match[1] if match is not None and canonical_value(match[1]) is not None else None
-
-
 _SYMBOLS = str.maketrans({
     "π": "\\pi ", "∞": "\\infty ", "×": "\\times ", "·": "\\cdot ", "÷": "/", "−": "-",
-    "≤": "\\le ", "≥": "\\ge ", "²": "^2", "³": "^3", "∪": "\\cup ", "∩": "\\cap ",
-    "θ": "\\theta ", "α": "\\alpha ", "β": "\\beta ",
+    "²": "^2", "³": "^3", "∪": "\\cup ", "∩": "\\cap ", "θ": "\\theta ", "α": "\\alpha ",
+    "β": "\\beta ",
 })  # fmt: skip
 _ROOT = re.compile(r"√ ?(?:\(([^()]*)\)|(\d+|[A-Za-z]))|\\sqrt ?\(([^()]*)\)")
 _TOKEN = r" *(\d|[A-Za-z](?![A-Za-z])|\\(?:pi|alpha|beta|theta|lambda|mu|sigma)(?![A-Za-z]))"
@@ -359,8 +438,7 @@ _UNBRACED = (
 """Fractions of which braces are left out, as `\\frac2\\pi`, and the same with them."""
 _DERIVATIVE = re.compile(r"\\frac *\{ *d(?:[ ^}]|[A-Za-z] *\})")
 """math-verify would differentiate, and find 0 in `\\frac{dy}{dx} = 2x`."""
-_NAMES = ((re.compile(r"\\([lg]e)qslant(?![A-Za-z])"), r"\\\1 "),
-          (re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])"), r"\\pi "),
+_NAMES = ((re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])"), r"\\pi "),
           (re.compile(r"(?<![A-Za-z\\])(?:infinity|inf|oo)(?![A-Za-z])"), r"\\infty "))  # fmt: skip
 _FACTORIAL = re.compile(r"(?<![\d.])(\d{1,2})!(?!!)", re.ASCII)
 _IMAGINARY = re.compile(r"\\(?:mathrm|text|operatorname) ?\{([ie])\}")
@@ -368,8 +446,8 @@ SUPPORTED = frozenset((
     "frac", "cfrac", "dfrac", "tfrac", "sqrt", "pi", "cdot", "times", "div", "sin", "cos", "tan",
     "cot", "sec", "csc", "arcsin", "arccos", "arctan", "log", "ln", "exp", "infty", "pm", "cup",
     "cap", "le", "leq", "ge", "geq", "lt", "gt", "left", "right", "theta", "alpha", "beta",
-    "phi", "lambda", "mu", "sigma", "omega", "gamma", "delta", "begin", "end", "pmatrix", "matrix",
-    "bmatrix", "displaystyle", "quad", "tbinom", "binom", "dbinom",
+    "phi", "lambda", "mu", "nu", "sigma", "omega", "gamma", "delta", "begin", "end", "pmatrix",
+    "matrix", "bmatrix", "displaystyle", "quad", "tbinom", "binom", "dbinom",
 ))  # fmt: skip
 """Commands of LaTeX that math-verify reads, and nothing of which it drops."""
 _RELATION = re.compile(r"[=<>]|\\(?:leq?|geq?|lt|gt|neq?)(?![A-Za-z])")
@@ -403,19 +481,6 @@ def to_algebra(text: str) -> str | None:
     bare = re.sub(r"\\[A-Za-z]+|\\\\", " ", text)
     is_whole = _READABLE.fullmatch(text) and "\\" not in bare and SUPPORTED.issuperset(commands)
     return text if is_whole and len(_RELATION.findall(text)) <= 1 else None
-
-
-def _depths(text: str) -> list[int]:
-    """How many brackets are open after each character."""
-    return list(accumulate((character in "([{") - (character in ")]}") for character in text))
-
-
-def _split(text: str) -> list[str]:
-    """At the commas outside of brackets; where a space follows some, `1,000` is one number."""
-    comma, depths = ", " if ", " in text else ",", _depths(text)
-    commas = [at for at, depth in enumerate(depths) if depth == 0 and text.startswith(comma, at)]
-    ends = pairwise([-1, *commas, len(text)])
-    return [text[start + 1 : end].strip() for start, end in ends]
 
 
 def split_unit(answer: str) -> tuple[str, str]:
@@ -457,14 +522,135 @@ def has_parts(answer: str) -> bool:
     )
 
 
-def _is_expression(text: str) -> bool:
+def _read_expression(text: str, unit: str) -> Value | None:
     """Mathematics that is not mere arithmetic on numbers, and no prose."""
+    text = _DELIMITER.sub("", text).strip(" $.,;:")
     algebra = to_algebra(text) if not text.isascii() else text
-    if len(text) > MAX_CHARACTERS or algebra is None or _FRAGMENT.search(algebra):
-        return False
-    text = strip_markup(algebra)
-    if _ARITHMETIC.fullmatch(text) or _BY.search(text):
-        return False
-    words = _WORD.findall(_COMMAND.sub(" ", strip_name(text)))
+    if algebra is None or _FRAGMENT.search(algebra):
+        return None
+    bare = strip_markup(algebra)
+    if _ARITHMETIC.fullmatch(bare) or _BY.search(bare) or not _STRUCTURE.search(bare):
+        return None
+    words = _WORD.findall(_COMMAND.sub(" ", bare))
     are_mathematical = all(word in _FUNCTIONS or _VARIABLES.fullmatch(word) for word in words)
-    return are_mathematical and bool(_STRUCTURE.search(text))
+    return Expression(text, read_unit(unit)) if are_mathematical else None
+
+
+# --- words, choices and free variables
+
+_WORDS = re.compile(
+    r"([A-Za-z])\)?|\(([A-Za-z])\)|([A-Za-z]+(?:[ -][A-Za-z]+){0,3}|[A-Za-z]{3,}(?:[ -]\w+){1,3})",
+    re.ASCII,
+)
+_NO_WORDS = NUMBER_WORDS | {"nan", "inf"}
+MAX_WORDS = 40
+"""Characters of an answer in words."""
+
+
+def _read_words(answer: str) -> Words | None:
+    r"""`\text{Even}` and `even` as `even`, `\text{(C)}` as `C`; None: it is not a few words."""
+    text = strip_markup(answer).rstrip(".").strip()
+    match = _WORDS.fullmatch(text) if len(text) <= MAX_WORDS else None
+    if match is None or extract_answer(text) is not None:
+        return None
+    is_number = not _NO_WORDS.isdisjoint(re.split("[ -]", text.lower()))
+    return None if is_number else Words(match[1] or match[2] or match[3].lower())
+
+
+_CHOICE = re.compile(
+    r"([A-J])\)?|\(([A-J])\)(?:(?=[ :.\d\\$-])(.*))?|([A-J])[.):][ ](.*)|\[([A-J])\]"
+    r"|(?:option|choice) \(?([A-J])\)?(?:[.:) ](.*))?",
+    re.IGNORECASE | re.DOTALL,
+)
+_SECOND_CHOICE = re.compile(r"\s*(?:[,/&]|or\b|and\b)\s*\(?[A-J]\b")
+_SPACE = re.compile(r"(?<!\\)\\(?:[,;: ]|q?quad(?![A-Za-z]))")
+_CHOICES = re.compile(r"(?:\([A-H]\)|[A-H])(?:(?:,? *and +|[,; ]*)(?:\([A-H]\)|[A-H]))+")
+
+
+def _read_choice(answer: str) -> Choice | None:
+    r"""A choice: `C`, `(C)`, `C)`, `C.`, `\text{C}`, `(C) 12`, `C: 12`; or several: `A, B and D`.
+
+    Lower case is a choice in brackets alone: `c` may be a variable.
+    """
+    text = strip_markup(_SPACE.sub(" ", answer) if "\\" in answer else answer).strip(". ")
+    if _CHOICES.fullmatch(text):
+        letters = re.findall("[A-H]", text)
+        return Choice("".join(letters)) if letters == sorted(set(letters)) else None
+    match = _CHOICE.fullmatch(text)
+    if match is None:
+        return None
+    letter, *rest = (group for group in match.groups() if group)
+    if (rest and _SECOND_CHOICE.match(rest[0])) or not (letter.isupper() or text.startswith("(")):
+        return None
+    value = read_value(rest[0].strip()) if rest else None
+    return Choice(letter.upper(), value if write_value(value) is not None else None)
+
+
+_DOMAIN = r"(?:\\math(?:bb|bf|rm) ?\{?)?([ZNQRℤℕℚℝ])\}?((?:[\^_](?:\{[^{}]*\}|\\?\w+|[+*]))?|[+*])"
+_FREE = tuple(
+    re.compile(rf"(.+?)[,;]? *\(?{clause}\)?\.?")
+    for clause in (
+        rf"(?:(?:where|with|for|for all) )?([a-zA-Z]) ?(?:\\in\b|∈) ?{_DOMAIN}",
+        r"(?:(?:where|with|for) )?([a-zA-Z]) is an integer()()",
+        r"for (?:any |all |every )?integers? ([a-zA-Z])()()",
+    )
+)
+
+
+def _read_family(answer: str) -> Family | None:
+    r"""A value with a free variable at its end, which gets the one name `\nu`."""
+    if not any(sign in answer for sign in ("\\in", "∈", "integer")):
+        return None
+    text = " ".join(strip_markup(_SPACE.sub(" ", answer)).split())
+    match = next((match for pattern in _FREE if (match := pattern.fullmatch(text))), None)
+    if match is None or not has_matched_brackets(text):
+        return None
+    value, name, letter, rest = match.groups()
+    # letters of commands and words stay
+    pattern = rf"(\\[A-Za-z]+|\b(?:and|or|if|for|where|with)\b)|{name}"
+    inner = read_value(re.sub(pattern, lambda match: match[1] or r"\nu ", value.strip()))
+    domain = (letter or "Z").translate(_DOMAINS) + re.sub(r"[{}\s]", "", rest or "")
+    return None if inner is None else Family(inner, domain)
+
+
+_DOMAINS = str.maketrans("ℤℕℚℝ", "ZNQR")
+_BRACKETS = re.compile(r"\\[{}]|[(\[{)\]},]")
+_CLOSES = {")": ("(", "(,", "[,"), "]": ("[", "[,", "(,"), "}": ("{", "{,")}
+
+
+def has_matched_brackets(text: str) -> bool:
+    r"""Whether each bracket is closed by its like, or that of an interval by the other kind.
+
+    Those of `\{` and `\}` are not looked at: cases have only one.
+    """
+    opened = [""]
+    for bracket in _BRACKETS.findall(text):
+        if bracket in ("(", "[", "{"):
+            opened.append(bracket)
+        elif bracket == ",":
+            opened[-1] = f"{opened[-1][:1]},"
+        elif bracket in _CLOSES and opened.pop() not in _CLOSES[bracket]:
+            return False
+    return len(opened) == 1
+
+
+_MARK = re.compile(r"\\[A-Za-z]+|\d+|[A-Za-z]|[^\s$]")
+_WORD_OR_SIGN = re.compile(r"\d+|[A-Za-z]+|[^\s,]")
+_HAS_WORDS = re.compile(
+    r"\d.*[ap]\.?m\b|\d.*(?<![\d\\A-Za-z])[A-Za-z]{3}|^[A-Za-z]{3}.*\d", re.IGNORECASE
+)
+
+
+def spell(text: str) -> str:
+    """A text in one spelling: of spaces, and with words and numbers (times, dates) of both."""
+    text = re.sub(r"^\\text\{([^{}]*)\}$", r"\1", text.strip(" $"))
+    text = re.sub(r"\\(?:left|right|text|mathrm)(?![A-Za-z])", "", text).rstrip(". ")
+    text = re.sub(r"(?<![\d.,])0(?=\d:)", "", text)
+    if "\\" in text or not _HAS_WORDS.search(text):
+        return " ".join(_MARK.findall(text))
+    text = re.sub(r"(?<=[A-Za-z])\.|(?<=\d)(?:st|nd|rd|th)\b", "", text)
+    return " ".join(
+        unit_name(token) or (token.lower() if len(token) > 1 else token)
+        for token in _WORD_OR_SIGN.findall(text)
+        if token.lower() != "and"
+    )

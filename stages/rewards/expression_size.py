@@ -26,7 +26,7 @@ class TooLargeError(Exception):
     """An expression that is not computed."""
 
 
-def is_small(text: str) -> bool:
+def is_small(text: str, max_terms: int = MAX_TERMS) -> bool:
     """Whether no number and no sum that an expression makes is too large to compute."""
     if len(re.findall(r"sqrt|\\root", text)) > MAX_RADICALS:
         return False
@@ -34,7 +34,7 @@ def is_small(text: str) -> bool:
         digits, terms = _Reader(text).read_sum()
     except (TooLargeError, RecursionError):
         return False
-    return digits <= MAX_DIGITS and terms <= MAX_TERMS
+    return digits <= MAX_DIGITS and terms <= max_terms
 
 
 class _Reader:

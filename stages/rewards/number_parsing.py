@@ -53,27 +53,10 @@ _PART = re.compile(r"[\s%]*of (?:an?|the) (?=[a-z]{3})")
 """`3/4 of a cup` is 3/4, and `3/4 of a dozen` is not."""
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 _SPACED = r"\d{1,3}(?: \d{3})+"
-_NO_NAME = (
-    rf"(?!{PRODUCT_IN_ORDER})"
-    r"(?!(?i:.*\b(?:not?|or|and|if|when|than|wrong|incorrect|false|except)\b.*=))"
-)
-_ARGUMENT = r"(?:[A-Za-z]|-?\d{1,9})"
-_LETTERS = rf"[A-Za-z](?:\({_ARGUMENT}(?:[,|] ?{_ARGUMENT})*\)|_\{{?\w{{1,3}}\}}?)?"
-NAME = (
-    rf"(?:{_LETTERS}|\\?(?:angle|triangle) ?[A-Z]{{1,3}}|[A-Z]{{2,4}}|\|[A-Za-z]{{1,3}}\|"
-    r"|\\(?:vec|hat|overrightarrow) ?\{?[A-Za-z]{1,2}\}?"
-    r"|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|sigma|omega)"
-    rf"|{_NO_NAME}[A-Za-z]{{3,}}(?: [a-z]+){{0,3}})"
-)
-"""What a value may be called: `x`, `a_{10}`, `f(2)`, `P(A)`, `AB`, `\\angle ABC`, `total cost`."""
-WORKING = r"(?:[\d\s.,()]*\d[\s)]*[-+*/×÷][-+\d\s.,()*/×÷]*= ?)?"
-"""Arithmetic between a name and its value, `2 + 5 =` of `x = 2 + 5 = 7`; it is not looked at."""
-_NEARLY = re.compile(
-    rf"^(?:(?:{_LETTERS} ?)?(?:\\approx(?![A-Za-z])|≈)|(?:approximately|about|roughly)\b) ?"
-)
+_NEARLY = re.compile(r"^(?:\\approx(?![A-Za-z])|≈|(?:approximately|about|roughly)\b) ?")
 """What is nearly a number is the number: nothing is rounded to it."""
 _NUMBER = re.compile(
-    rf"(?:{NAME} *= ?{WORKING})?(?:(?:USD|EUR|GBP|INR|Rs\.?) ?)?"
+    rf"(?:(?:USD|EUR|GBP|INR|Rs\.?) ?)?"
     rf"(?P<sign>[-+\u2212\u2013]?) ?[$€£¥₹]? ?(?P<sign2>[-\u2212\u2013]?)(?:"
     rf"(?:(?P<mixed>{_WHOLE})[ +])?(?P<numerator>{_WHOLE}) ?/ ?(?P<denominator>{_WHOLE})"
     rf"|(?P<decimal>(?:{_WHOLE}|{_SPACED})(?:\.\d+)?|\.\d+)"
@@ -169,7 +152,7 @@ def parse_number(text: str) -> Fraction | None:
     r"""The exact value of an answer, None when it is not one number with, perhaps, a unit.
 
     Read are signs, thousands separators in groups of three, decimals, `3/4`, `2 1/2`, `1e3`,
-    `\frac{3}{4}`, `7 x 10^3`, a leading `x =`, `\approx` or `about`, currency signs, and words
+    `\frac{3}{4}`, `7 x 10^3`, `\approx` or `about`, currency signs, and words
     after it (`18 dollars`, `3 hundred thousand`). A percent sign is a unit: `50%` is 50, never
     0.5. A second number (`5 or 7`, `3:30`) or another word before it makes it unreadable.
     """

@@ -57,7 +57,7 @@ _SIDES = [
     for group in _OPPOSITES
 ]
 
-_NO_UNIT = re.compile(r"[\d\s.,/+\\{}()-]*", re.ASCII)
+_UNITLESS = re.compile(r"[\d\s.,/+\\{}()-]*", re.ASCII)
 _DOLLAR = re.compile(r"\\\$|^[^$]*\$[^$]*$")
 _CURRENCY = re.compile(r"[€£¥¢₹]|\b(?:USD|EUR|GBP|INR|Rs)\b")
 _REWRITES = (
@@ -86,17 +86,17 @@ class Unit(NamedTuple):
     """Name of the unit in the denominator, `second` of `m/s`."""
     is_quotient: bool
     """Whether `per` is written as in `m/s`, not as in `meters per second`."""
-    words: Sequence[str]
+    words: tuple[str, ...]
 
 
-def units_differ(answer: str, gold: str) -> bool:
+NO_UNIT = Unit(None, None, is_quotient=False, words=())
+
+
+def units_differ(unit: Unit, gold_unit: Unit) -> bool:
     """Whether an answer and a gold answer state different units, or opposite words.
 
     `60 km` is not `60 km/h`, but `8 hours a day` may be answered by `8 hours`.
     """
-    if answer == gold or _NO_UNIT.fullmatch(gold) or _NO_UNIT.fullmatch(answer):
-        return False
-    unit, gold_unit = read_unit(answer), read_unit(gold)
     if _are_different(unit.name, gold_unit.name) or _are_different(unit.per, gold_unit.per):
         return True
     is_rate = (unit.per is None) != (gold_unit.per is None) and (
@@ -112,6 +112,8 @@ def _are_different(name: str | None, other_name: str | None) -> bool:
 
 def read_unit(text: str) -> Unit:
     """The unit and the words that an answer ends in, the currency that it begins with."""
+    if _UNITLESS.fullmatch(text):
+        return NO_UNIT
     is_dollar, currency = _DOLLAR.search(text), _CURRENCY.search(text)
     for pattern, spelling in _REWRITES:
         text = pattern.sub(spelling, text)
@@ -125,7 +127,7 @@ def read_unit(text: str) -> Unit:
     if is_dollar or currency:
         name = "dollar" if is_dollar or currency is None else unit_name(currency[0])
         is_quotient = False
-    return Unit(name, per, is_quotient, words)
+    return Unit(name, per, is_quotient, tuple(words))
 
 
 def _first_unit(words: Sequence[str]) -> str | None:

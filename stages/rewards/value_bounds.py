@@ -6,9 +6,9 @@ apart, the expressions are different, whatever algebra could do with them. That 
 millisecond, and no longer for `(x+y+1)^{30}` or ten nested fractions than for `x+1`, which algebra
 expands.
 
-Only notation of one meaning is read: `1/2x`, `x^10`, `2\frac{1}{2}`, `\sin 2x`, units, lists and
-relations are not, but for two equations that give the same letter (`y=3x` and `y=2x`). Nor is what
-is not real at the points, such as `\sqrt{-2}`.
+Only notation of one meaning is read: `1/2x`, `x^10`, `2\frac{1}{2}`, `\sin 2x`, `\log x`, units,
+lists and relations are not, but for two equations that give the same letter (`y=3x` and `y=2x`).
+Nor is what is not real at the points, such as `\sqrt{-2}`.
 """
 
 import re
@@ -27,11 +27,12 @@ MIN_DISTANCE = 1e-6
 two, or to 1 where both are smaller than 1."""
 MAX_DEPTH = 100
 MAX_EXPONENT = 100_000
-"""Of powers, and the size of the argument of a function: `\\sin` needs as many digits of pi as it
-has, and the exponential makes as many."""
+"""Of powers, and the largest argument of the exponential function, which makes as many digits."""
+MAX_ARGUMENT = 10**20
+"""Of other functions: `\\sin` needs as many digits of pi as its argument has."""
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<command>\\[A-Za-z]+)|(?P<word>[A-Za-z]+)"
-    r"|(?P<mark>[-+*/^(){}]))",
+    r"\s*(?:(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<command>\\[A-Za-z]+)"
+    r"|(?P<indexed>[A-Za-z]_(?:\w|\{\w{1,3}\}))|(?P<word>[A-Za-z]+)|(?P<mark>[-+*/^(){}_\[\]]))",
     re.ASCII,
 )
 _EQUATION = re.compile(r"\s*([A-Za-z])\s*=([^=]*)", re.ASCII)
@@ -39,13 +40,14 @@ _END = ("end", "")
 _BRACKETS = {"(": ")", "{": "}"}
 _FRACTIONS = (r"\frac", r"\cfrac", r"\dfrac", r"\tfrac")
 _PRODUCTS = ("*", r"\cdot", r"\times")
-_LETTERS = (r"\theta", r"\alpha", r"\beta", r"\phi", r"\lambda", r"\mu", r"\omega")
+_LETTERS = (r"\theta", r"\alpha", r"\beta", r"\phi", r"\lambda", r"\mu", r"\omega", r"\nu")
 _PRODUCT_LETTERS = frozenset("abckmnpqrstuvwxyz")
 """Of a word of them, such as `xy`, a product."""
 _context: Any = MPIntervalContext()
 _context.prec = PRECISION
 _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
-    r"\sin": _context.sin, r"\cos": _context.cos, r"\ln": _context.log, r"\exp": _context.exp,
+    r"\sin": _context.sin, r"\cos": _context.cos, r"\tan": _context.tan,
+    r"\ln": _context.log, r"\exp": _context.exp, r"\log": _context.log,
 }  # fmt: skip
 _OFFSETS = (Fraction(1, 3), Fraction(5, 7))
 """Of the two points."""
@@ -123,7 +125,7 @@ class _Reader:
                 value *= self.read_power()
             elif self.take("/"):
                 value, is_quotient = value / self.read_power(), True
-            elif kind in ("number", "word", "command") or text == "(":
+            elif kind in ("number", "indexed", "word", "command") or text == "(":
                 has_meanings = (
                     is_quotient  # 1/2x
                     or kind == "number"  # x2
@@ -157,7 +159,7 @@ class _Reader:
             return base**whole
         if not base.a > 0:
             raise _NotReadError
-        return _context.exp(check_size(exponent * _context.log(base)))
+        return _context.exp(check_size(exponent * _context.log(base), MAX_EXPONENT))
 
     def read_factor(self) -> Any:
         kind, text = self.peek()
@@ -178,12 +180,41 @@ class _Reader:
             case "command" if text in _FRACTIONS:
                 value = self.read_bracket("{", "}") / self.read_bracket("{", "}")
             case "command" if text in _FUNCTIONS:
-                value = _FUNCTIONS[text](check_size(self.read_bracket("(", ")")))
-            case "command" if text == r"\sqrt" and (root := self.read_bracket("{", "}")).a >= 0:
-                value = _context.sqrt(root)
+                base = self.read_base() if text == r"\log" else 1
+                largest = MAX_EXPONENT if text == r"\exp" else MAX_ARGUMENT
+                value = _FUNCTIONS[text](check_size(self.read_argument(), largest)) / base
+            case "command" if text == r"\sqrt":
+                value = self.read_root()
+            case "indexed":
+                name = re.sub("[{}]", "", text)
+                value = self.read_letter(300 + int.from_bytes(name.encode()) % 997)
             case _:
                 raise _NotReadError
         return value
+
+    def read_base(self) -> Any:
+        """The logarithm of the base of a logarithm, in braces or a digit."""
+        if not self.take("_") or not (self.peek()[1] == "{" or len(self.peek()[1]) == 1):
+            raise _NotReadError
+        return _context.log(self.read_factor())
+
+    def read_argument(self) -> Any:
+        """In round brackets, or a number or letter behind which the product ends."""
+        kind, text = self.peek()
+        if text == "(":
+            return self.read_bracket("(", ")")
+        value = self.read_factor()
+        is_single = kind in ("number", "indexed", "command") or len(text) == 1
+        if not is_single or self.peek()[1] not in ("", "+", "-", ")", "}"):
+            raise _NotReadError
+        return value
+
+    def read_root(self) -> Any:
+        degree = self.read_bracket("[", "]") if self.peek()[1] == "[" else None
+        root = self.read_bracket("{", "}")
+        if not root.a >= 0:
+            raise _NotReadError
+        return _context.sqrt(root) if degree is None else _context.exp(_context.log(root) / degree)
 
     def read_letters(self, text: str) -> Any:
         """The value of a letter, or the product of a word's."""
@@ -210,9 +241,9 @@ class _Reader:
         return value
 
 
-def check_size(argument: Any) -> Any:
+def check_size(argument: Any, largest: int) -> Any:
     """The argument of a function, if it is not too large."""
-    if not abs(argument).b <= MAX_EXPONENT:
+    if not abs(argument).b <= largest:
         raise _NotReadError
     return argument
 
