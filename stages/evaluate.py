@@ -10,7 +10,8 @@ exactly where Wang et al. 2023 vote once, best-of-n by each reward after Nakano 
 votes weighted by each, over the same random subsets. Papers and formulas: stages/algorithms/
 selection. The accuracy on the dev problems serves to choose among policies. Accuracies at each
 temperature, on both splits (`temperatures.jsonl`), serve to choose a temperature for each policy.
-For prompts without a gold answer only the scores of each reward are written.
+For prompts without a gold answer only the scores of each reward are written. A policy of whose
+completions too many are cut is not evaluated: its files are empty, and the report says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ from stages.models.pool_scorer import GroupedSamples, SampledProblem, ScoreColum
 from stages.records import pools, temperatures
 from stages.records.pools import Score
 from stages.report import estimates
-from stages.report.evaluation_config import EvaluationConfig
+from stages.report.evaluation_config import CUT, EvaluationConfig
 from stages.rewards import pool_scores, problem_evaluation, reward_file
 from stages.rewards.problem_evaluation import ProblemResult, ScoredPrompt
 from stages.rewards.reward_file import RewardFile
@@ -66,6 +67,11 @@ def evaluate(run: Run) -> dict[str, Any]:
     for name, split in {"test": problems, "test_greedy": greedy, "dev": dev}.items():
         completions = [row for _, pool in split for row in pool]
         truncation |= settings.check_cut(completions, samples / f"{name}.jsonl")
+    if any(key.startswith(CUT) for key in truncation):
+        run.log(0, truncation)
+        for name in ("scores.jsonl", "per_problem.jsonl", temperatures.FILE):
+            run.write(name, [])
+        return truncation | {"generated_tokens": 0, "work": {}}
     grouped = pool_scorer.group_samples(problems, config.compute.row_tokens)
     scores = score_samples(run, rewards, grouped)
     results, unchecked = evaluate_problems(run, rewards, problems, greedy, scores)

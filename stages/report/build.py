@@ -42,6 +42,8 @@ class MeasuredRun:
     every_result: Results
     """Of all policies, controls among them; the baseline is the first."""
     control_rows: dict[str, Mapping[str, Any]]
+    not_evaluated: dict[str, float]
+    """Policy that is not in the results -> the share of its completions that were cut."""
     episodes: list[EnvironmentEpisodes]
     """Of each environment that policies played from its test starts."""
     histories: dict[str, History]
@@ -59,16 +61,23 @@ def read_run(data: Path, baseline: str, seeds: list[int], confidence: float) -> 
     first = next(iter(lines.read_lines(data / "prompts/test.jsonl", Prompt)))
     has_answers = first.answer is not None
     read_results = estimates.read_results if has_answers else reward_comparison.read_scored_results
-    every_result = read_results(
-        data / "evaluations", [baseline, *plan["policies"]], seeds, confidence
-    )
+    folder, names = data / "evaluations", [baseline, *plan["policies"]]
+    not_evaluated = estimates.find_not_evaluated(folder, names, seeds)
+    if baseline in not_evaluated:
+        raise ValueError(
+            f"{describe_not_evaluated(baseline, not_evaluated[baseline])}, and the others are "
+            f"compared with it: name another baseline"
+        )
+    names = [name for name in names if name not in not_evaluated]
+    every_result = read_results(folder, names, seeds, confidence)
     return MeasuredRun(
         data=data, plan=plan, baseline=baseline, seeds=seeds, has_answers=has_answers,
-        every_result=every_result, control_rows=controls.find_controls(plan),
+        every_result=every_result, control_rows=controls.find_controls(plan, names),
+        not_evaluated=not_evaluated,
         episodes=episode_comparison.read_episodes(data, plan, baseline, seeds, confidence),
         histories={
             name: stage_metrics.read_history(data / f"policies/{name}/training", seeds)
-            for name in every_result.tables
+            for name in [*every_result.tables, *not_evaluated]
         },
     )  # fmt: skip
 
@@ -90,6 +99,9 @@ def compute_metrics(run: MeasuredRun) -> dict[str, Any]:
     }
     metrics |= forecast.compare_forecast(results, metrics["gains"])
     controls.add_controls(metrics, run.every_result, run.control_rows, has_answers=run.has_answers)
+    metrics["verdict"] += [
+        f"{describe_not_evaluated(name, share)}." for name, share in run.not_evaluated.items()
+    ]
     if run.episodes:
         metrics["episodes"] = {
             episodes.environment: episode_comparison.compare_episodes(episodes)
@@ -101,6 +113,14 @@ def compute_metrics(run: MeasuredRun) -> dict[str, Any]:
     return metrics
 
 
+def describe_not_evaluated(policy: str, share: float) -> str:
+    """That a policy is in no table of problems, and why."""
+    return (
+        f"{policy} was not evaluated on problems: {share:.0%} of its completions were cut at the "
+        f"limit of tokens (evaluation.max_cut_share)"
+    )
+
+
 def write_report(
     folder: Path, run: MeasuredRun, metrics: dict[str, Any], *, model: Mapping[str, Any],
     engine: str,
@@ -109,7 +129,7 @@ def write_report(
     results = run.results
     curves = {
         name: curve
-        for name in results.tables
+        for name in [*results.tables, *run.not_evaluated]
         if (curve := plots.select_curves(run.histories[name]))
     }
     (folder / "plots").mkdir(parents=True)

@@ -16,7 +16,7 @@ all controls are without effect needs no adjustment, since each of them must pas
 one has an effect is adjusted by Holm's method among those of its kind.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -37,9 +37,13 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 CERTAINTY = {True: "", False: ", not significant", None: ", untested"}
 
 
-def find_controls(plan: Plan) -> dict[str, Mapping[str, Any]]:
-    """The rows of policies that are controls."""
-    return {name: row for name, row in plan["policies"].items() if row.get("control")}
+def find_controls(plan: Plan, names: Collection[str]) -> dict[str, Mapping[str, Any]]:
+    """The rows of policies that are controls and were evaluated, as was what they start from."""
+    return {
+        name: row
+        for name, row in plan["policies"].items()
+        if row.get("control") and {name, row["from"]} <= {*names}
+    }
 
 
 def leave_out(results: Results, names: Mapping[str, Any]) -> Results:

@@ -1,6 +1,6 @@
 """Estimates of a policy's quality: of each problem, in tables over seeds, and their means."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -13,6 +13,7 @@ from stages.algorithms.selection.best_of_n import pass_at_k
 from stages.records import lines
 from stages.records.metrics import read_metrics, round_metric
 from stages.records.pools import ProblemResult, ScoredPrompt
+from stages.report.evaluation_config import CUT
 from stages.report.sharpening import PolicyTemperatures, Table, read_temperatures
 
 MEAN, GREEDY, MAJORITY, PASS = "mean_accuracy", "greedy_accuracy", "majority", "pass"
@@ -76,6 +77,25 @@ def check_ids(ids: Sequence[str], others: Iterable[Sequence[str]], what: str) ->
             f"{len(ids)} and {len(different)} that differ. They come from different runs: rerun "
             f"`dvc repro`."
         )
+
+
+def find_not_evaluated(
+    folder: Path, policies: Collection[str], seeds: Sequence[int]
+) -> dict[str, float]:
+    """Policies that `evaluate` left out, and the share of their completions that were cut.
+
+    The largest of any seed and file.
+    """
+    shares = {
+        policy: [
+            share
+            for metrics in read_metrics(folder / policy, seeds).values()
+            for name, share in metrics.items()
+            if name.startswith(CUT)
+        ]
+        for policy in policies
+    }
+    return {policy: max(of_policy) for policy, of_policy in shares.items() if of_policy}
 
 
 def read_results(

@@ -13,6 +13,8 @@ from stages.config import Params
 from stages.records.pools import Completion
 
 logger = logging.getLogger(__name__)
+CUT = "cut/"
+"""What keys of the metrics of a policy begin with that was not evaluated, one for each file."""
 MIN_LOOP_TOKENS = 16
 """Tokens that a repetition has at least, to be called one: fewer may be chance, as in 1000."""
 
@@ -73,9 +75,10 @@ class EvaluationConfig(Intervals):
     end in a loop do not count: what repeats itself would be cut at any limit."""
 
     def check_cut(self, rows: Sequence[Completion], path: Path) -> dict[str, float]:
-        """`in_loop/<file>` -> share of completions cut in a loop; empty below 1 %.
+        """`in_loop/<file>` -> share of completions cut in a loop, unless below 1 %.
 
-        A ValueError where more than `max_cut_share` are cut otherwise.
+        `cut/<file>` -> share cut otherwise, where it exceeds `max_cut_share`: the policy is not to
+        be evaluated then.
         """
         # It imports torch, which `compare` does without.
         from stages.algorithms.length_and_repetition import ends_in_loop
@@ -85,13 +88,14 @@ class EvaluationConfig(Intervals):
         share = len(cut) / len(rows) - in_loop
         message = f"{in_loop:.1%} of the completions in {path} repeat themselves until they are cut"
         if share > self.max_cut_share:
-            raise ValueError(
-                f"{message}, {share:.1%} were cut otherwise, at max_new_tokens, and an answer that "
-                f"is cut counts as wrong; expected at most {self.max_cut_share:.0%}. "
-                f"Raise `sampling.{path.stem.removesuffix('_greedy')}.max_new_tokens`; to evaluate "
-                f"a policy that has not learned to stop, as one of episodes alone, raise "
-                f"`evaluation.max_cut_share`."
-            )
+            logger.warning(
+                "%s, %.1f %% were cut otherwise, at max_new_tokens, and an answer that is cut "
+                "counts as wrong: above %.0f %% the policy is not evaluated. Raise "
+                "`sampling.%s.max_new_tokens`; to evaluate a policy that has not learned to stop, "
+                "as one of episodes alone, raise `evaluation.max_cut_share`",
+                message, 100 * share, 100 * self.max_cut_share, path.stem.removesuffix("_greedy"),
+            )  # fmt: skip
+            return {f"{CUT}{path.stem}": round(share, 6)}
         if in_loop < 0.01:
             return {}
         logger.warning("%s, and %.1f %% are cut otherwise", message, 100 * share)

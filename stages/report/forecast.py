@@ -22,7 +22,7 @@ from stages.algorithms.statistics.crossed_means import (
 )
 from stages.records.metrics import round_metric
 from stages.report.comparison import POWER
-from stages.report.estimates import MEAN, Results, Table, read_results
+from stages.report.estimates import MEAN, Results, Table, find_not_evaluated, read_results
 from stages.report.stage_metrics import Plan
 from stages.rows import DATA
 
@@ -140,6 +140,7 @@ def read_components(folder: Path, baseline: str, names: Collection[str]) -> tupl
         name
         for name in names
         if all((folder / f"{name}/{seed}/per_problem.jsonl").is_file() for seed in seeds)
+        and not find_not_evaluated(folder, [name], seeds)
     ]
     if not seeds or not policies:
         return ASSUMED, f"assumed, as {folder} has no evaluations of an earlier run"

@@ -228,7 +228,7 @@ def draw_training(folder: Path, curves: Mapping[str, Curves], results: Results) 
         for step, value in enumerate(of_seed)
     )
     _write_csv(folder / "training.csv", ["policy", "seed", "metric", "step", "value"], rows)
-    for policy, colour in assign_colours(results.tables).items():
+    for policy, colour in assign_colours({**results.tables, **curves}).items():
         if policy in curves:
             path = folder / f"training-{policy}.svg"
             _draw_curves(path, curves[policy], results.seeds, colour)

@@ -161,6 +161,28 @@ def test_numbers_are_means_of_the_evaluations_in_every_file(run):
     assert list(headlines["success_calculator"]) == ["sft", "dpo", "grpo"]
 
 
+def test_a_policy_that_was_not_evaluated_is_compared_by_its_episodes(run):
+    def leave_out(name):
+        for seed, share in zip(SEEDS, (0.5, 0.625, 0.25), strict=True):
+            folder = f"evaluations/{name}/{seed}"
+            metrics = {"cut/dev": 0.3, "cut/test": share, "generated_tokens": 0, "work": {}}
+            report_inputs.write_json(f"{folder}/metrics.json", metrics)
+            for file in ("per_problem.jsonl", "temperatures.jsonl"):
+                Path(f"data/{folder}/{file}").write_text("")
+
+    leave_out("grpo")
+    leave_out("coin")  # a control
+    compare.main()
+    metrics = read_metrics()
+    assert list(metrics["policies"]) == ["sft", "dpo"]
+    assert "coin" not in str(metrics["controls"])
+    assert list(metrics["episodes"]["calculator"]["policies"]) == ["sft", "dpo", "grpo"]
+    assert "grpo was not evaluated on problems: 62% of its comp" in read(run, "verdict.txt")
+    leave_out("sft")
+    with pytest.raises(ValueError, match=r"sft was not evaluated .*baseline"):
+        compare.main()
+
+
 def test_a_second_run_writes_the_same_bytes_without_a_time_or_a_path(run):
     def files():
         return {path: path.read_bytes() for path in sorted(compare.OUTPUT.rglob("*"))
