@@ -8,7 +8,7 @@ are the words of the row.
 
     python -m stages --serve <process id of a dvc or a flow>
 
-checks the plan, and leaves a fork server for the stages that it runs (`runtime/fork_server`).
+leaves a fork server for the stages that it runs (`runtime/fork_server`).
 """
 
 import importlib
@@ -45,13 +45,13 @@ def find_main(words: Sequence[str]) -> partial[None]:
     return partial(load(modules[words[0]]).main, *words[words[0] in OF_ALL_ROWS :])
 
 
-def check() -> None:
-    """Check the plan, which imports every entry point."""
-    load("plan").main("--check")
+def import_all() -> None:
+    """Import every entry point."""
+    load("plan_checks").load_entry_points()
 
 
 def import_more() -> None:
-    """Import what the check did not."""
+    """Import what their modules do not."""
     load("track").set_environment()
     for name in IMPORTED_LATE:
         load(name)
@@ -67,7 +67,7 @@ if __name__ == "__main__":
         words = sys.argv[1:]
         if words[:1] == [SERVE]:
             load("params").adopt_rounding()
-            words = fork_server.serve(int(words[1]), check, import_more)
+            words = fork_server.serve(int(words[1]), import_all, import_more)
         elif words:
             fork_server.work_in_fork(imports_much=words[0] not in OF_ALL_ROWS)
         find_main(words)()

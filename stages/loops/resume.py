@@ -13,7 +13,6 @@ model, only rank 0 writes lines and states.
 
 import json
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,15 +23,13 @@ from stages.loops.training import POLICY_PREFIX
 from stages.loops.work import Step
 from stages.models import sharding
 from stages.records import lines
-from stages.runtime import checkpoints, outputs, process
+from stages.runtime import checkpoints, outputs
 from stages.runtime.journal import TIMES
 
 if TYPE_CHECKING:
     from stages.loops.run import Run, Save
 
 HISTORY, ROLLOUTS, POLICIES = "history.jsonl", "rollouts.jsonl", "checkpoints"
-SHARE_OF_COPIES = 0.02
-"""Of the time of a loop with long steps; the checkpoints are written beside it."""
 
 
 class LoopRecord:
@@ -44,8 +41,6 @@ class LoopRecord:
         self._checkpointed = self._recorded = state.step
         of_rank0 = sharding.broadcast_from_rank0(folder)
         self._writer = checkpoints.Writer(of_rank0 / STATES, state.step)
-        self._seconds_locked, self._seconds_of_copy = 0.0, 0.0
-        self._step_since = time.monotonic()
         lengths: Mapping[Path, int] = {}
         if state.source is not None:
             lengths = checkpoints.outside_lengths(state.source)
@@ -87,54 +82,25 @@ class LoopRecord:
 
     def end_step(self) -> None:
         """A step is over and recorded: weights and files are those of a state again."""
-        now = time.monotonic()
-        self._seconds_locked = now - (self._locked_since() or now)
-        self._state.updating_since, self._step_since = None, now
+        self._state.is_updating = False
         self._recorded = self._state.step  # last: a signal may come anywhere
 
-    def _locked_since(self) -> float | None:
-        """Since when this process cannot copy a state by itself; None: it can.
-
-        That is while weights change, and where several processes train one model at any time.
-        """
-        return self._step_since if sharding.get_world_size() > 1 else self._state.updating_since
-
     def can_copy(self) -> bool:
-        """Whether this process can copy the state now, without others."""
-        return self._locked_since() is None and self._state.step == self._recorded
-
-    def may_stop(self) -> bool:
-        """Whether a process that is asked to end may do so now, and not at the end of the step.
-
-        It may where the state of the last whole step is saved or can be copied. Elsewhere a step
-        that takes less than half of `process.SECONDS_TO_END`, as the one before it did, is
-        finished; a longer one is lost, and with it the steps since the last checkpoint.
-        """
-        if self._state.step != self._recorded:  # its lines are being written
-            return False
-        since = self._locked_since()
-        if since is None or self._state.step == self._checkpointed:
-            return True
-        seconds = max(self._seconds_locked, time.monotonic() - since)
-        return seconds > process.SECONDS_TO_END / 2
+        """Whether weights and files are those of a state, and this process can copy it alone."""
+        is_whole = self._state.step == self._recorded and not self._state.is_updating
+        return is_whole and sharding.get_world_size() == 1
 
     def is_due(self) -> bool:
-        """Whether it is time for a checkpoint of the state.
-
-        Where a step could not be finished in the time that a process has to end, as often as the
-        copy of the state, for which training waits, takes `SHARE_OF_COPIES` of the time.
-        """
-        is_long = self._seconds_locked > process.SECONDS_TO_END / 2
-        return self._writer.due(self._seconds_of_copy / SHARE_OF_COPIES if is_long else None)
+        """Whether it is time for a checkpoint of the state."""
+        return self._writer.due()
 
     def checkpoint(self) -> None:
         """Begin to write a checkpoint of the state, if any step was taken since the last one."""
         if self._state.step == self._checkpointed:
             return
-        begin = time.monotonic()
-        step, content = self._state.step, self._state.snapshot()
-        self._seconds_of_copy = time.monotonic() - begin
+        step = self._state.step
         if self._run.rank:
+            self._state.snapshot()  # takes part, and writes nothing
             self._checkpointed = step
             return
         for file in self._files.values():
@@ -144,7 +110,7 @@ class LoopRecord:
         for path in (self._folder / POLICIES).rglob("*"):
             if path.is_file():
                 lengths[path] = path.stat().st_size
-        self._writer.write(step, content, lengths)
+        self._writer.write(step, self._state.snapshot, lengths)
         self._checkpointed = step  # last: a signal may end this anywhere, and it is called again
 
     def close(self) -> int:

@@ -245,8 +245,9 @@ class Run:
         are none where `total` is None because a budget of tokens decides. The end of a loop with a
         name is checkpointed, for the loops after it, which take the steps `after`.
 
-        A process that is asked to end does so when the state of the last whole step is on disk
-        (`LoopRecord.may_stop`): at once, or at the end of a step that is almost over.
+        A process that is asked to end drops the present step. If it has not begun to change
+        weights, the state after the last whole step is written first; else the last checkpoint is
+        what the next start resumes from.
         """
         from stages.loops.resume import LoopRecord
         from stages.loops.training import spaced_steps
@@ -259,23 +260,17 @@ class Run:
             read_counts=lambda: meter.COUNTS,
         )  # fmt: skip
         try:
-            with process.between(record.may_stop):
-                for done, step in enumerate(steps, start=state.step + 1):
-                    self._report(step, done)
-                    record.add(step)
-                    if save is not None and state.step in policies:
-                        record.save_policy(save)
-                    record.end_step()
-                    flags = record.is_due(), process.is_stop_requested()
-                    is_due, is_stopped = sharding.broadcast_from_rank0(flags)
-                    if is_stopped:  # the checkpoint before it may still be written
-                        process.extend(process.SECONDS_TO_SAVE)
-                    if is_due or is_stopped:
-                        record.checkpoint()
-                    if is_stopped:
-                        raise process.Stopped(process.STATUS)
-                if self._loop:
+            for done, step in enumerate(steps, start=state.step + 1):
+                self._report(step, done)
+                record.add(step)
+                if save is not None and state.step in policies:
+                    record.save_policy(save)
+                record.end_step()
+                process.check_stop()  # what a step calls may have caught the exception
+                if sharding.broadcast_from_rank0(record.is_due()):
                     record.checkpoint()
+            if self._loop:
+                record.checkpoint()
         except process.Stopped:
             process.extend(process.SECONDS_TO_SAVE)
             if record.can_copy():

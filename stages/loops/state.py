@@ -10,7 +10,6 @@ and a run that resumes from it ends with the same bits as one that never stopped
 """
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,8 +39,8 @@ class State:
     start: str | None = None
     """Digest of the weights that training began from, by which `library` recognises its reference;
     None: a loop of the pipeline, whose inputs DVC compares."""
-    updating_since: float | None = None
-    """When the present step began to change weights (`time.monotonic`); None: it has not."""
+    is_updating: bool = False
+    """Whether the present step has begun to change weights, which then are no state's."""
     source: Path | None = None
     """Checkpoint that the state was read from; None: it is new."""
     _loaded: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
@@ -83,8 +82,8 @@ class State:
         return optimizer
 
     def begin_update(self) -> None:
-        """An optimizer is about to change weights: until the step is over, no copy is a state."""
-        self.updating_since = self.updating_since or time.monotonic()
+        """An optimizer is about to change weights."""
+        self.is_updating = True
 
     def snapshot(self) -> Callable[[Path], None]:
         """Copy the state to the CPU's memory; returns a function that writes the copy to a folder.

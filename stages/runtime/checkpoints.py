@@ -3,14 +3,17 @@
     <folder>/step-00000012/     what the caller wrote
                  manifest.json  length and digest of each of its files
 
-The seconds between two checkpoints, POSTTRAIN_CHECKPOINT_SECONDS, 300 by default, change no bit of
-an output.
+What is written between two checkpoints is what a process that is asked to end, or killed, may lose.
+So they are written as often as they take `SHARE` of the time, but not within `SHORTEST` seconds. At
+the latest they are POSTTRAIN_CHECKPOINT_SECONDS apart, 300 by default. No bit of an output depends
+on it.
 """
 
 import functools
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import threading
@@ -23,6 +26,7 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 INTERVAL_VARIABLE = "POSTTRAIN_CHECKPOINT_SECONDS"
+SHARE, SHORTEST = 0.05, 10.0
 NUM_CHECKPOINTS = 2
 """The last whole one while the next is written, and the one before in case it is damaged."""
 MANIFEST = "manifest.json"
@@ -133,26 +137,26 @@ def _sync(path: Path) -> None:
 
 
 class Writer:
-    """Writes checkpoints of a loop in a thread: each `read_interval` seconds, or more often."""
+    """Writes checkpoints of a loop in a thread."""
 
     def __init__(self, folder: Path, saved: int = 0) -> None:
         """`folder` need not exist; its last checkpoint is of the step `saved`, 0 for none."""
-        self._folder, self._begun = folder, time.monotonic()
+        self._folder, self._begun, self._seconds = folder, time.monotonic(), 0.0
         self.saved = saved
         """Step of the last checkpoint that is on disk."""
         self._thread: threading.Thread | None = None
 
-    def due(self, interval: float | None = None) -> bool:
-        """Whether `interval`, at most `read_interval`, has passed and the last one is written."""
+    def due(self) -> bool:
+        """Whether the last one is written, and it is time for the next."""
         busy = self._thread is not None and self._thread.is_alive()
-        seconds = read_interval() if interval is None else min(interval, read_interval())
-        return not busy and time.monotonic() - self._begun >= seconds
+        interval = min(read_interval(), max(SHORTEST, self._seconds / SHARE))
+        return not busy and time.monotonic() - self._begun >= interval
 
-    def write(self, step: int, content: Write, lengths: Mapping[Path, int]) -> None:
-        """Begin to write a checkpoint; one that cannot be written is a warning."""
+    def write(self, step: int, copy: Callable[[], Write], lengths: Mapping[Path, int]) -> None:
+        """Copy a state and begin to write it; what cannot be written is a warning."""
         self.wait()
         self._begun = time.monotonic()
-        arguments = (step, content, lengths)
+        arguments = (step, copy(), lengths)
         self._thread = threading.Thread(target=self._write, args=arguments, daemon=True)
         self._thread.start()
 
@@ -164,8 +168,9 @@ class Writer:
     def _write(self, step: int, content: Write, lengths: Mapping[Path, int]) -> None:
         try:
             write(self._folder, step, content, lengths)
-            self.saved = step
+            self.saved, self._seconds = step, time.monotonic() - self._begun
         except Exception as error:  # noqa: BLE001
+            self._seconds = math.inf  # not again soon
             logger.warning("no checkpoint of step %d in %s: %s", step, self._folder, error)
 
 

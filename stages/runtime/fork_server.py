@@ -1,15 +1,15 @@
 """Fork server: the stages of a `dvc repro`, or of a flow, are forked from one process.
 
 torch and transformers take a second each to import, and a stage needs both, however little of them
-it uses. So one process imports every entry point, to check the plan, and stays:
+it uses. So one process imports every entry point, and stays:
 
     stage    `python -m stages train_grpo ...`: waits, and ends as its worker ends
-    server   imports once, forks; ends with the flow, or with the dvc where no flow started it
-    keeper   one for each stage: the worker's parent, which tells the stage how the worker ended
-    worker   the keeper's fork, with the words, variables, streams and process group of the stage
+    server   imports once, forks, tells each stage how its worker ended; ends with the flow, or with
+             the dvc where no flow started it
+    worker   the server's fork, with the words, variables, streams and process group of the stage
 
 A signal to end goes from the stage to the worker. When the stage is killed, so is the worker; when
-the keeper is killed, the worker is asked to end. The address of the server is a digest of what a
+the server is killed, its workers are asked to end. The address of the server is a digest of what a
 fork has from it: variables, folder, interpreter, code. A stage of other code finds no server there.
 """
 
@@ -24,10 +24,10 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NamedTuple, NoReturn, TextIO
 
 import psutil
 
@@ -39,14 +39,17 @@ OF_THE_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
 OF_ROUNDING = frozenset({"POSTTRAIN_ROUNDING", *stages.INSTRUCTIONS})
 """Variables by which a process adopts the rounding of params.yaml; a fork has the server's."""
 CREDENTIALS = struct.Struct("3i")
-"""Process, user and group at the other end of a socket."""
 STREAMS = (0, 1, 2)
 
 
-def launch(owner: psutil.Process) -> subprocess.CompletedProcess[str]:
-    """Check the plan in a process that leaves a server for the stages of a flow or a dvc."""
-    command = [sys.executable, "-m", "stages", "--serve", str(owner.pid)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+class _Work(NamedTuple):
+    """A worker and its stage."""
+
+    worker: int
+    worker_end: int
+    """Descriptor that can be read when the worker has ended (pidfd_open(2)); so the stage's."""
+    stage_end: int
+    connection: socket.socket
 
 
 def work_in_fork(*, imports_much: bool) -> None:
@@ -67,7 +70,9 @@ def work_in_fork(*, imports_much: bool) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)
             server = _connect(address)
             if server is None:
-                launch(owner)  # a plan that is not valid is refused by the work of this process
+                command = [sys.executable, "-m", "stages", "--serve", str(owner.pid)]
+                # What cannot be imported is an error of the work of this process.
+                subprocess.run(command, capture_output=True, check=False)
                 server = _connect(address)
     if server is None:
         return
@@ -118,22 +123,24 @@ def locate(owner: psutil.Process) -> str:
     return f"\0posttrain-{digest}"
 
 
-def serve(owner: int, check: Callable[[], object], import_more: Callable[[], object]) -> list[str]:
+def serve(
+    owner: int, import_all: Callable[[], object], import_more: Callable[[], object]
+) -> list[str]:
     """The words of a stage, in a fork of this process for each stage of a flow or a dvc.
 
     The process that called this ends when the server is ready for stages.
 
     Args:
         owner: Process id of the flow or dvc.
-        check: Checks the plan, and imports the entry points.
-        import_more: Imports what the check does not, while the first stage works.
+        import_all: Imports the entry points.
+        import_more: Imports what they import late, while the first stage works.
     """
     before = dict(os.environ)
     gc.disable()  # searching the million objects of the imports for garbage takes a second
     address = None
     with suppress(psutil.Error):  # it has ended
         address = locate(psutil.Process(owner))  # before the imports
-    check()
+    import_all()
     if address is None:
         sys.exit(0)
     listener = socket.socket(socket.AF_UNIX)
@@ -148,20 +155,29 @@ def serve(owner: int, check: Callable[[], object], import_more: Callable[[], obj
     if os.fork():
         os._exit(0)
     process.ignore()  # the owner says when this ends
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no keeper is waited for
     os.setpgid(0, 0)
     null = os.open(os.devnull, os.O_RDWR)
-    for stream in STREAMS:  # else a reader of the check's output waits for this
+    for stream in STREAMS:  # else a reader of the output waits for this
         os.dup2(null, stream)
-    is_complete = False
+    server, is_complete, works = os.getpid(), False, list[_Work]()
     while True:
         gc.freeze()  # or each fork would copy what the collector touches
-        ready, _, _ = select.select([listener, owner_end], [], [])
+        ends = [end for work in works for end in (work.worker_end, work.stage_end)]
+        ready, _, _ = select.select([listener, owner_end, *ends], [], [])
         if owner_end in ready:
             os._exit(0)
-        stage, _ = listener.accept()
-        if os.fork():
-            stage.close()
+        works = [work for work in works if not _has_ended(work, ready)]
+        if listener not in ready:
+            continue
+        connection, _ = listener.accept()
+        if worker := os.fork():
+            try:
+                stage_end = os.pidfd_open(_peer_of(connection)[0])
+            except ProcessLookupError:  # it was killed just now
+                os.kill(worker, signal.SIGKILL)
+                os.waitpid(worker, 0)
+                continue
+            works.append(_Work(worker, os.pidfd_open(worker), stage_end, connection))
             if not is_complete:
                 import_more()
                 is_complete = True
@@ -169,40 +185,49 @@ def serve(owner: int, check: Callable[[], object], import_more: Callable[[], obj
         try:
             listener.close()
             os.close(owner_end)
+            for work in works:  # of other stages, which wait for the end of their connections
+                _close(work)
             variables = os.environ.items()
-            return _keep(stage, {name: v for name, v in variables if before.get(name) != v})
+            imported = {name: v for name, v in variables if before.get(name) != v}
+            return _become_worker(connection, server, imported)
         except BaseException:  # noqa: BLE001 - the stage ended meanwhile: nobody would read it
             os._exit(1)
 
 
-def _keep(stage: socket.socket, imported: Mapping[str, str]) -> list[str]:
-    """Fork a worker for a stage, and tell it how the worker ended; returns in the worker.
+def _has_ended(work: _Work, ready: Container[Any]) -> bool:
+    """Whether a worker has ended, of which its stage is told; it is killed if the stage was."""
+    if work.worker_end not in ready:
+        if work.stage_end in ready:
+            os.kill(work.worker, signal.SIGKILL)
+        return False
+    _, status = os.waitpid(work.worker, 0)
+    with suppress(OSError):
+        _write_message(work.connection, {"status": os.waitstatus_to_exitcode(status)})
+    _close(work)
+    return True
+
+
+def _close(work: _Work) -> None:
+    work.connection.close()
+    os.close(work.worker_end)
+    os.close(work.stage_end)
+
+
+def _become_worker(stage: socket.socket, server: int, imported: Mapping[str, str]) -> list[str]:
+    """The words of a stage, in a fork that has become like it; ends where it cannot.
 
     `imported`: variables that the server's imports set.
     """
     _, descriptors, _, _ = socket.recv_fds(stage, 1, len(STREAMS))
     with stage.makefile("r", encoding="utf-8") as stream:
         request = _read_message(stream)
-    is_ours = _user_of(stage) == os.getuid() and len(descriptors) == len(STREAMS)
+    is_ours = _peer_of(stage)[1] == os.getuid() and len(descriptors) == len(STREAMS)
     if not is_ours or request["rounding"] not in (None, stages.ROUNDING):
-        os._exit(0)
-    keeper = os.getpid()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    worker = os.fork()
-    if worker:
-        for descriptor in descriptors:
-            os.close(descriptor)
-        ready, _, _ = select.select([stage, os.pidfd_open(worker)], [], [])
-        if stage in ready:  # it was killed
-            os.kill(worker, signal.SIGKILL)
-        _, status = os.waitpid(worker, 0)
-        with suppress(OSError):
-            _write_message(stage, {"status": os.waitstatus_to_exitcode(status)})
         os._exit(0)
     for number in request["caught"]:
         default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, default)
-    process.die_with_parent(signal.SIGTERM, parent=keeper)
+    process.die_with_parent(signal.SIGTERM, parent=server)
     os.setpgid(0, request["group"])
     process.dvc_of_work = psutil.Process(request["dvc"])
     # Before any work: without this message the stage works itself.
@@ -225,16 +250,16 @@ def _connect(address: str) -> socket.socket | None:
     server = socket.socket(socket.AF_UNIX)
     with suppress(OSError):
         server.connect(address)
-        if _user_of(server) == os.getuid():
+        if _peer_of(server)[1] == os.getuid():
             return server
     server.close()
     return None
 
 
-def _user_of(connection: socket.socket) -> int:
-    """The user of the process at the other end."""
+def _peer_of(connection: socket.socket) -> tuple[int, ...]:
+    """Process, user and group at the other end."""
     content = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-    return CREDENTIALS.unpack(content)[1]
+    return CREDENTIALS.unpack(content)
 
 
 def _write_message(connection: socket.socket, message: Mapping[str, int]) -> None:
@@ -256,7 +281,7 @@ def _send(worker: int, number: int) -> None:
 def _end_with(status: int | None, worker: int) -> NoReturn:
     """End as a process ended: with its exit status, or by the signal -status.
 
-    None: the keeper was killed, and the kernel has asked the worker to end.
+    None: the server was killed, and the kernel has asked the worker to end.
     """
     if status is None:
         with suppress(ProcessLookupError):

@@ -188,15 +188,13 @@ def die_with_parent(by: signal.Signals = signal.SIGKILL, parent: int | None = No
 
 
 class Stopped(SystemExit):
-    """This process was asked to end; see `listening` and `between`."""
+    """This process was asked to end; see `listening`."""
 
 
 @dataclass
 class _StopRequest:
     process: int = field(default_factory=os.getpid)
     requested: bool = False
-    anywhere: Callable[[], bool] = lambda: True
-    """Whether `Stopped` may be raised where the work is."""
 
 
 _stop_request = _StopRequest()
@@ -233,8 +231,7 @@ def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     _stop_request.requested = True
     terminal.erase()
     signal.setitimer(signal.ITIMER_REAL, SECONDS_TO_END)  # SIGALRM, unhandled, ends the process
-    if _stop_request.anywhere():
-        raise Stopped(STATUS)
+    raise Stopped(STATUS)
 
 
 def extend(seconds: float) -> None:
@@ -243,26 +240,11 @@ def extend(seconds: float) -> None:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def is_stop_requested() -> bool:
-    """Whether this process was asked to end."""
-    return _stop_request.requested
-
-
 def check_stop() -> None:
-    """Raise `Stopped` again if this process was asked to end and may do so where it is.
+    """Raise `Stopped` again if this process was asked to end.
 
     To be called after code of others, which may have caught `Stopped`, as a bare `except:` does.
     Then the value that it returned is no answer.
     """
-    if _stop_request.requested and _stop_request.anywhere():
+    if _stop_request.requested:
         raise Stopped(STATUS)
-
-
-@contextmanager
-def between(anywhere: Callable[[], bool]) -> Iterator[None]:
-    """Meanwhile `Stopped` is raised where `anywhere` says so; elsewhere see `is_stop_requested`."""
-    before, _stop_request.anywhere = _stop_request.anywhere, anywhere
-    try:
-        yield
-    finally:
-        _stop_request.anywhere = before

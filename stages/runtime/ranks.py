@@ -18,7 +18,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import stages
-from stages.runtime.process import Stopped, die_with_parent, ignore
+from stages.runtime.process import die_with_parent, ignore
 
 logger = logging.getLogger(__name__)
 
@@ -99,8 +99,6 @@ def _child(work: Callable[[int], object], rank: int, environment: dict[str, str]
         os.environ |= environment
         work(rank)
         status = 0
-    except Stopped:
-        status = 0  # as all do: the first rank may still be writing
     except BaseException:  # noqa: BLE001
         logger.error("rank %d:\n%s", rank, traceback.format_exc())
     finally:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,11 +48,12 @@ def learn(state):
             pause("before", 60)
         model(torch.ones(2)).sum().backward()
         step_optimizer(optimizer, OPTIM, index, 4)
-        pause("long", 60 if index == 2 else 0.6)
-        if index == 2:
-            pause("within", 1)
-            while sys.argv[1] == "stuck":
+        pause("within", 60 if index == 2 else 0.6)
+        while index == 2 and sys.argv[1] == "stuck":
+            try:
                 pause("stuck", 1)
+            except BaseException:  # as code of others may
+                pass
         state.step = index + 1
         yield Step(index=index, metrics={"loss/a": float(index)})
 """
@@ -96,23 +96,25 @@ process.run(main)
 
 @pytest.mark.slow
 def test_several_processes_end_together_and_go_on_together(tmp_path):
-    process = start(tmp_path, "within", program=TOGETHER)
-    assert [process.stdout.readline() for _ in range(2)] == ["here\n", "here\n"]
+    process = start(tmp_path, "within", program=TOGETHER, interval="0")
+    assert [process.stdout.readline() for _ in range(6)] == ["here\n"] * 6
     process.send_signal(signal.SIGTERM)  # to the first alone, as dvc's end is
     output, complaints = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
-    assert output == ""
+    assert output in ("", "here\n"), "a signal within its printing prints it again"
     assert "Traceback" not in complaints
-    assert State.load(tmp_path / "rank-0/loop/states").step == 3
+    assert State.load(tmp_path / "rank-0/loop/states").step == 2
     assert not (tmp_path / "rank-1/loop/states").exists()
     output, _ = start(tmp_path, "go on", program=TOGETHER).communicate()
-    assert sorted(output.splitlines()) == [f"{n} after 3 [0.0, 1.0, 2.0, 3.0]" for n in (0, 1)]
+    assert sorted(output.splitlines()) == [f"{n} after 2 [0.0, 1.0, 2.0, 3.0]" for n in (0, 1)]
 
 
-def start(folder: Path, *arguments: str, program: str = ALONE) -> subprocess.Popen[str]:
+def start(
+    folder: Path, *arguments: str, program: str = ALONE, interval: str = "300"
+) -> subprocess.Popen[str]:
     environment = os.environ | {
         "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
-        "POSTTRAIN_CHECKPOINT_SECONDS": "300",
+        "POSTTRAIN_CHECKPOINT_SECONDS": interval,
         "PYTHONUNBUFFERED": "",  # or lines of two processes would mix: print writes the end apart
     }
     return subprocess.Popen(
@@ -130,51 +132,39 @@ def reach_the_pause(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("where", "number", "steps"),
-    [("before", signal.SIGINT, 2), ("within", signal.SIGHUP, 3), ("long", signal.SIGTERM, 2)],
-)
-def test_the_state_after_the_last_whole_step_is_kept(where, number, steps, tmp_path):
-    process = start(tmp_path, where, "1" if where == "long" else "10")
+@pytest.mark.parametrize(("where", "interval", "number", "steps"), [
+    ("before", "300", signal.SIGINT, 2),  # weights are those after step 2: they are written now
+    ("within", "0", signal.SIGTERM, 2),  # in its update, which takes a minute: they were written
+    ("within", "300", signal.SIGHUP, 0),
+])  # fmt: skip
+def test_a_stop_drops_the_present_step_and_keeps_what_is_whole(
+    where, interval, number, steps, tmp_path
+):
+    process = start(tmp_path, where, "1", interval=interval)
     reach_the_pause(process)
-    if where == "long":  # the update of step 2, which cannot be finished
+    if where == "within":
         assert [process.stdout.readline() for _ in range(2)] == ["here\n"] * 2
     process.send_signal(number)
     _, messages = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
-    assert f"resumes after step {steps}" in messages
+    assert (f"resumes after step {steps}" if steps else "no step of it is saved") in messages
     assert State.load(tmp_path / "loop/states").step == steps
     output, _ = start(tmp_path, "nowhere", "10").communicate()
     assert output == f"after {steps}\n[0.0, 1.0, 2.0, 3.0]\n"
 
 
-def test_a_process_may_stop_where_a_state_is_saved_or_the_step_takes_too_long(
-    tmp_path, monkeypatch
-):
-    now = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+def test_a_state_can_be_copied_between_a_step_and_the_next_update(tmp_path):
     with journal.writing(tmp_path / "journal.jsonl") as log:
         run = make_run(folder=tmp_path, log=log)
         state = run.resume()
         record = LoopRecord(run, state, tmp_path / "loop")
+        assert record.can_copy()
         state.begin_update()
-        assert record.may_stop(), "there is no step that could be lost"
-        now += 4
+        assert not record.can_copy()
         state.step = 1
+        assert not record.can_copy(), "its lines are being written"
         record.end_step()
-        assert (record.may_stop(), record.can_copy(), record.is_due()) == (True, True, False)
-        state.begin_update()
-        assert (record.may_stop(), record.can_copy()) == (False, False), "it is almost over"
-        now += 6
-        assert record.may_stop(), "it cannot be finished in time"
-        state.step = 2
-        assert not record.may_stop(), "its lines are being written"
-        record.end_step()
-        assert record.is_due(), "the next step may be as long"
-        record.checkpoint()
-        state.begin_update()
-        assert record.may_stop()
-        assert record.close() == 2
+        assert record.can_copy()
 
 
 @pytest.mark.slow
@@ -189,7 +179,7 @@ def test_a_step_that_does_not_end_is_ended_by_the_kernel(tmp_path):
 
 def test_a_stop_has_its_minute_before_an_earlier_checkpoint_is_waited_for(tmp_path, monkeypatch):
     calls: list[str] = []
-    monkeypatch.setattr(process, "is_stop_requested", lambda: True)
+    monkeypatch.setattr(process._stop_request, "requested", True)
     monkeypatch.setattr(process, "extend", lambda _: calls.append("extend"))
     monkeypatch.setattr(checkpoints.Writer, "write", lambda *_: calls.append("write"))
     with journal.writing(tmp_path / "journal.jsonl") as log:

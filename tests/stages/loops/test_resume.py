@@ -187,7 +187,7 @@ def test_work_goes_on_while_a_checkpoint_is_written_and_if_it_cannot_be(
 ):
     monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, "0")
     written, writer = threading.Event(), checkpoints.Writer(tmp_path / "states")
-    writer.write(1, lambda path: (written.wait(), touch(path)), {})
+    writer.write(1, lambda: lambda path: (written.wait(), touch(path)), {})
     assert not writer.due()
     assert checkpoints.find_last_checkpoint(tmp_path / "states") is None
     written.set()
@@ -196,7 +196,7 @@ def test_work_goes_on_while_a_checkpoint_is_written_and_if_it_cannot_be(
     assert checkpoints.find_last_checkpoint(tmp_path / "states").name == "step-00000001"
     (tmp_path / "file").touch()
     blocked = checkpoints.Writer(tmp_path / "file/states")
-    blocked.write(1, touch, {})
+    blocked.write(1, lambda: touch, {})
     blocked.wait()
     assert "no checkpoint of step 1" in caplog.text
 
@@ -211,3 +211,23 @@ def test_the_clock_set_back_makes_no_checkpoint_late(tmp_path, monkeypatch):
     assert not writer.due()
     now[0] += 2
     assert writer.due()
+
+
+def test_checkpoints_take_a_twentieth_of_the_time(tmp_path, monkeypatch):
+    monkeypatch.delenv(checkpoints.INTERVAL_VARIABLE, raising=False)
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+    def take(seconds, value):
+        now[0] += seconds
+        return value
+
+    writer = checkpoints.Writer(tmp_path)
+    for copying, writing, interval in ((0.0, 0.0, 10), (1.0, 3.0, 80), (20.0, 30.0, 300)):
+        content = lambda path, s=writing: take(s, touch(path))  # noqa: E731
+        begun = now[0]
+        writer.write(1, lambda s=copying, c=content: take(s, c), {})
+        writer.wait()
+        for seconds, is_due in ((interval - 1, False), (interval, True)):
+            now[0] = begun + seconds
+            assert writer.due() == is_due, interval

@@ -100,16 +100,16 @@ def test_a_stage_ends_as_its_forked_work_does(words, status, dvc):
 
 @pytest.mark.parametrize(("victim", "number"), [
     ("stage", signal.SIGTERM), ("stage", signal.SIGKILL), ("dvc", signal.SIGKILL),
-    ("keeper", signal.SIGKILL),
+    ("server", signal.SIGKILL),
 ])  # fmt: skip
 def test_the_forked_work_ends_with_whom_it_is_for_and_none_stays(victim, number, dvc, tmp_path):
     program, working = dvc("check.py", "stage.py hang"), tmp_path / "working"
     wait_until(lambda: working.exists() and working.read_text(), "the work", 60)
     worker = psutil.Process(int(working.read_text()))
-    keeper = worker.parent()
+    server = worker.parent()
     [stage] = psutil.Process(program.pid).children()
-    of_dvc = [worker, keeper, keeper.parent(), stage]
-    pids = {"stage": stage.pid, "dvc": program.pid, "keeper": keeper.pid}
+    of_dvc = [worker, server, stage]
+    pids = {"stage": stage.pid, "dvc": program.pid, "server": server.pid}
     os.kill(pids[victim], number)
     program.wait()
     try:
