@@ -215,6 +215,15 @@ def error_message(error: Any) -> str:
     return f"{message}, found {value!r:.100}{suggest(value, choices, otherwise='')}"
 
 
+def check_choice(value: str, choices: Collection[str]) -> str:
+    """`value`; a ValueError with the choices unless it is one of them."""
+    if value not in choices or "<" in value:  # `own/<file>` stands for names
+        *others, last = map(repr, choices)
+        expected = f"{', '.join(others)} or {last}"
+        raise ValueError(f"expected {expected}, found {value!r:.100}{suggest(value, choices, '')}")
+    return value
+
+
 def match_keys(keys: Collection[str], expected: Collection[str], prefix: str) -> Iterator[str]:
     """Unknown keys, each with the missing key that may be meant; then the other missing keys."""
     missing = [key for key in expected if key not in keys]

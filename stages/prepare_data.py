@@ -1,10 +1,10 @@
 """Turn a source of problems into prompts by split and demonstrations, once, in tokens.
 
-Reads the source that params.yaml names (generated word problems, or files of problems and
-conversations). Writes the prompts of the splits train, preference, dev and test, which share no
-question; the demonstrations for SFT (the solutions and replies of the train split); the tokenizer;
-a data card; and every rejected row with its file, line and reason. A source of which too much is
-bad, or whose solutions the answer checker cannot read, is refused.
+Reads the source that params.yaml names (generated problems, files of problems and conversations, or
+a generator of the user's). Writes the prompts of the splits train, preference, dev and test, which
+share no question; the demonstrations for SFT (the solutions and replies of the train split); the
+tokenizer; a data card; and every rejected row with its file, line and reason. A source of which too
+much is bad, or whose solutions the answer checker cannot read, is refused.
 """
 
 import sys

@@ -4,12 +4,13 @@ The lists follow from the file: a preset that is appended to it is in every test
 """
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import ValidationError
 
 from stages import auto
 from stages.config import PRESETS_PATH, read_yaml
+from stages.loops import preference
 from stages.loops.method import HYPERPARAMETERS, Method
 from stages.loops.preference import PreferencePreset
 from stages.loops.sft import SftPreset
@@ -27,7 +28,7 @@ def _is(kind: Any, entry: dict[str, Any]) -> bool:
     return True
 
 
-LOSSES = set(get_args(PreferencePreset.model_fields["kind"].annotation))
+LOSSES = {*preference.HYPERPARAMETERS}
 PREFERENCE = [name for name, entry in CONTENT.items() if _is(PreferencePreset, entry)]
 SFT = [name for name, entry in CONTENT.items() if _is(SftPreset, entry)]
 _BY_ADVANTAGE = {

@@ -8,13 +8,12 @@ the same for every method. `stages.loops.rl` trains by both.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from stages.algorithms import kl
-from stages.config import Params, suggest
+from stages.config import Params, check_choice
 from stages.loops.rollouts import RolloutConfig
 from stages.optim import OptimConfig
 from stages.own_modules import get_own_word
@@ -79,17 +78,8 @@ NO_COMPARISON = ("greedy_baseline", "batch_whitened", "teacher", "gae")
 
 def get_key(choice: str, value: str) -> str:
     """The key of `HYPERPARAMETERS[choice]` for a value; a ValueError where there is none."""
-    keys = [*HYPERPARAMETERS[choice]]
-    key = OWN if get_own_word(value) else value
-    if key not in keys or value == OWN:
-        expected = f"{', '.join(map(repr, keys[:-1]))} or {keys[-1]!r}"
-        raise ValueError(f"expected {expected}, found {value!r:.100}{suggest(value, keys, '')}")
-    return key
-
-
-def _check_choice(choice: str, value: str) -> str:
-    get_key(choice, value)
-    return value
+    keys = HYPERPARAMETERS[choice]
+    return OWN if OWN in keys and get_own_word(value) else check_choice(value, keys)
 
 
 class Method(Params):
@@ -100,7 +90,7 @@ class Method(Params):
     """
 
     # Advantages
-    advantage: Annotated[str, AfterValidator(partial(_check_choice, "advantage"))] = "group_zscore"
+    advantage: str = "group_zscore"
     """Baseline and scale of the rewards. `gae`, generalised advantage estimation, has a value model
     and makes the method PPO; `teacher` is on-policy distillation (`loops/teacher`); the others are
     functions of the rewards of a rollout batch: `algorithms/group_advantages`,
@@ -144,7 +134,7 @@ class Method(Params):
     its first step."""
 
     # Policy loss
-    surrogate: Annotated[str, AfterValidator(partial(_check_choice, "surrogate"))] = "clip"
+    surrogate: str = "clip"
     """Loss at each token, of importance ratio and advantage: `algorithms/losses/surrogates`, or one
     of yours."""
     clip_low: Share = 0.2
@@ -166,9 +156,7 @@ class Method(Params):
         "sequence_mean"
     )
     """How token losses become the loss of an optimizer step: `algorithms/aggregation`."""
-    correction: Literal[
-        "auto", "none", "token_truncated", "token_masked", "sequence_truncated", "sequence_masked"
-    ] = "auto"  # fmt: skip
+    correction: str = "auto"
     """Importance weights that correct for the sampler's other probabilities:
     `algorithms/losses/importance_ratios`. `auto`:
     `token_truncated` where another engine than the trainer samples (vLLM), and with `staleness`;
@@ -184,7 +172,7 @@ class Method(Params):
     """Weight of the mean - log p over the tokens of right completions (VAPO)."""
 
     # KL divergence from the reference
-    kl: Literal["none", "reward", "loss"] = "loss"
+    kl: str = "loss"
     """`reward`: subtracted from each token's reward before advantages, without a gradient of its
     own. `loss`: added to each token's loss, differentiated. It is measured in any case."""
     kl_coef: NotNegative = 0.04
@@ -215,7 +203,7 @@ class Method(Params):
     """Above 1, dynamic sampling (DAPO): at most so many rounds of sampling, until enough groups
     have rewards that are not all equal; with `greedy_baseline`, not all that of the greedy
     completion."""
-    truncation: Literal["penalise", "mask", "exclude"] = "penalise"
+    truncation: str = "penalise"
     """Completions that the length limit truncated: `penalise`, they count like any other; `mask`,
     in the baseline but not in the loss (DAPO's overlong filtering); `exclude`, in neither."""
     truncation_penalty: NotNegative = 0.0
@@ -232,6 +220,12 @@ class Method(Params):
     """Optimizer steps in a pass; the first one of a rollout batch is on policy."""
     token_budget: Annotated[int, Field(gt=0)] | None = None
     """Tokens, generated and trained on, after which training ends, in place of `num_steps`."""
+
+    @field_validator(*HYPERPARAMETERS)
+    @classmethod
+    def _is_a_choice(cls, value: str, info: Any) -> str:
+        get_key(info.field_name, value)
+        return value
 
     @model_validator(mode="after")
     def _fields_go_together(self) -> "Method":

@@ -8,16 +8,16 @@ Likelihood Displacement in Direct Preference Optimization" (2024), https://arxiv
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from stages.algorithms.losses import preference_losses, reference_free_losses
 from stages.algorithms.losses.preference_losses import LossesAndMargins, PairLogprobs
-from stages.config import Params
+from stages.config import Params, check_choice
 from stages.loops import epochs, work
 from stages.loops.epochs import EpochsConfig
 from stages.loops.ref_logprobs import sequence_logprobs
@@ -79,9 +79,7 @@ class PreferenceConfig(EpochsConfig):
 class PreferencePreset(Params):
     """A loss and its hyperparameters, flat: `{kind: simpo, beta: 2.0, gamma: 1.0}`."""
 
-    kind: Literal[
-        "sigmoid", "robust", "ipo_sum", "ipo_mean", "hinge", "simpo", "orpo", "cpo", "kto"
-    ]  # fmt: skip
+    kind: str
     """A function of `algorithms/losses`: PAIR_LOSSES."""
     beta: Positive = 0.5
     """Strength of the implied KL constraint; the risk aversion of KTO."""
@@ -100,6 +98,11 @@ class PreferencePreset(Params):
     """Weights of KTO's two kinds of completions."""
     token_budget: Annotated[int, Field(gt=0)] | None = None
     """Tokens to train on in place of `num_epochs`; the step that reaches it is the last."""
+
+    @field_validator("kind")
+    @classmethod
+    def _is_a_kind(cls, kind: str) -> str:
+        return check_choice(kind, HYPERPARAMETERS)
 
     @model_validator(mode="after")
     def _has_the_hyperparameters_of_its_kind(self) -> "PreferencePreset":

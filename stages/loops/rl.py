@@ -843,7 +843,7 @@ def truncation_masks(truncated: Flags, method: Method) -> tuple[Flags, Flags]:
             return every, every
         case "mask":
             return every, ~truncated
-        case "exclude":
+        case _:
             return ~truncated, ~truncated
 
 

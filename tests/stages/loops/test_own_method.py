@@ -9,7 +9,7 @@ import torch
 import stages.algorithms.own as folder
 from stages.algorithms.losses import surrogates
 from stages.loops import own_method, rl
-from stages.loops.method import Method
+from stages.loops.method import HYPERPARAMETERS, Method
 
 SURROGATE = """
 import torch
@@ -72,7 +72,7 @@ def test_a_surrogate_of_the_users_is_the_built_in_one_with_its_formula(write):
         losses, is_clipped = function(*inputs, mask)
         losses.sum().backward()
         results.append([losses, is_clipped, inputs[0].grad])
-        assert [grid.grad for grid in inputs[2:]] == [None]
+        assert [grid.grad for grid in inputs[1:]] == [None, None]
     for mine, built_in in zip(*results, strict=True):
         assert torch.equal(mine, torch.where(mask, built_in, torch.zeros_like(built_in)))
 
@@ -85,6 +85,17 @@ def test_an_advantage_of_the_users_is_one_of_the_choice(write):
     result = rl.apply_choice("advantage", method, rewards, groups, counted=counted)
     assert result.tolist() == [-0.5, 0.0, 0.5, 0.0]
     assert method.compares_completions()
+
+
+def test_a_built_in_choice_is_its_numbers_and_a_row_of_the_table(monkeypatch):
+    monkeypatch.setitem(HYPERPARAMETERS["surrogate"], "mine", ("clip_low",))
+    row = (lambda new, old, weights, mask, low: (new * low, mask)), {"low": "clip_low"}
+    monkeypatch.setitem(rl.CHOICES["surrogate"], "mine", row)
+    method, grid = Method(surrogate="mine", clip_low=0.5), torch.ones(1, 2)
+    losses, _ = rl.apply_choice("surrogate", method, grid, grid, grid, grid > 0)
+    assert losses.tolist() == [[0.5, 0.5]]
+    with pytest.raises(ValueError, match=r"clip_high.*clip or dual_clip"):
+        Method(surrogate="mine", clip_high=0.5)
 
 
 @pytest.mark.parametrize("case", WRONG)
