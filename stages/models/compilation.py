@@ -14,8 +14,7 @@ With a cache of keys and values, as in sampling, layers run as they are (`uncomp
 """
 
 import os
-import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -107,6 +106,4 @@ def _compile_kind(body: Any, _: Any, inputs: dict[str, Any]) -> None:
 
 def uncompiled() -> AbstractContextManager[Any]:
     """Context in which compiled layers run as they are."""
-    if "torch._dynamo" not in sys.modules:  # whose import takes a second: nothing is compiled
-        return nullcontext()
     return torch.compiler.set_stance("force_eager")
