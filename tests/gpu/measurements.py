@@ -246,7 +246,7 @@ def reinforcement(scale: Scale, device: torch.device) -> Iterator[Row]:
     lora = LoraConfig(rank=scale.lora_rank, alpha=32)
     model = prepared(scale.sampled, device, **FAST)
     disable = row_policy.add_adapters(model, lora, 0)
-    missing, rows = missing_vllm(), scale.prompts * scale.samples
+    missing, num_prompts = missing_vllm(), max(2, scale.prompts // 4)
     if missing is not None:
         yield missing
     with tempfile.TemporaryDirectory() as folder:
@@ -258,14 +258,14 @@ def reinforcement(scale: Scale, device: torch.device) -> Iterator[Row]:
             )  # fmt: skip
         else:
             sampler = TransformersSampler(
-                model=model, eos_ids=frozenset(_list_ends(scale)), pad_id=0, max_batch=rows,
+                model=model, eos_ids=frozenset(_list_ends(scale)), pad_id=0, max_batch=512,
                 check_every=16, has_fixed_shapes=True,
             )  # fmt: skip
         refreshes, sleeps = list[float](), list[float]()
         for name, times in (("_wake_and_refresh", refreshes), ("sleep", sleeps)):
             if (call := getattr(sampler, name, None)) is not None:
                 setattr(sampler, name, partial(_record_time, call, times, device))
-        compute = COMPUTE.model_copy(update=FAST)
+        compute = COMPUTE.model_copy(update=FAST | {"max_tokens": 8192})
         actor = RlModels(
             policy=Policy(model, compute, 0, disable), reference=None, sampler=sampler,
             decode=lambda ids: " ".join(map(str, ids)),
@@ -276,18 +276,18 @@ def reinforcement(scale: Scale, device: torch.device) -> Iterator[Row]:
                     id=str(i), task="solve", question="", prompt="", answer="",
                     prompt_ids=token_ids(PROMPT, scale.sampled, i),
                 )
-                for i in range(scale.prompts)
+                for i in range(num_prompts)
             ],
             reward=_reward_even, check_answers=None,
         )  # fmt: skip
         sizes = GroupRlConfig(
-            num_steps=5, prompts_per_step=scale.prompts, group_size=scale.samples, temperature=1.0,
+            num_steps=5, prompts_per_step=num_prompts, group_size=scale.samples, temperature=1.0,
             num_checkpoints=0, max_new_tokens=scale.new_tokens, optim=OPTIM,
         )  # fmt: skip
         method = presets.method("dr_grpo").for_engine("vllm" if missing is None else "transformers")
         settings = Settings(config=sizes, method=method, seed=0)
         starts, gaps = [time.perf_counter()], list[float]()
-        for step in rl.train(actor, task, [range(scale.prompts)] * sizes.num_steps, settings):
+        for step in rl.train(actor, task, [range(num_prompts)] * sizes.num_steps, settings):
             if "sampling/logprob_gap" in step.metrics:  # a step without a gradient has none
                 gaps.append(float(step.metrics["sampling/logprob_gap"]))
             starts.append(time.perf_counter())
@@ -409,12 +409,12 @@ def _time(run: Callable[[], object], device: torch.device) -> float:
 
 
 PARTS: dict[str, tuple[Callable[[Scale, torch.device], Iterator[Row]], int]] = {
-    "bits": (bits, 140),
-    "training": (training, 110),
-    "rollouts": (rollouts, 170),
-    "update": (update_speed, 60),
+    "bits": (bits, 130),
+    "training": (training, 100),
+    "rollouts": (rollouts, 160),
+    "update": (update_speed, 50),
     "reinforcement": (reinforcement, 150),
-    "two_gpus": (two_gpus, 80),
+    "two_gpus": (two_gpus, 70),
 }
 """Name -> what is measured, and its limit in seconds; the first says whether the others are worth
 anything."""

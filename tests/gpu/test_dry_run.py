@@ -14,7 +14,7 @@ def test_every_part_passes_on_small_models_on_the_cpu(capfd):
                   "own sampler |", "RL update", "GRPO", "two processes"):  # fmt: skip
         assert words in report
     assert "FAILED" not in report
-    assert sum(limit for _, limit in PARTS.values()) <= 720
+    assert sum(limit for _, limit in PARTS.values()) <= 680  # and the bytecode before
 
 
 def test_a_part_that_fails_is_a_line_of_the_report_and_the_others_go_on():

@@ -5,14 +5,16 @@ import shutil
 
 import pytest
 import torch
-from tiny_checkpoints import CPU, compute, gradients, load
+from tiny_checkpoints import BLOCKS, CPU, compute, gradients, load
 from tiny_rollouts import OPTIM, make_demonstrations, make_sampler
+from torch._dynamo.utils import counters
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from stages.loops.sft import SftConfig, train
 from stages.loops.state import State
 from stages.models import compilation, sharding
 from stages.models.batch import Group, micro_batches
-from stages.models.policy import Policy
+from stages.models.policy import Policy, prepare_model
 from stages.optim import OptimConfig
 
 INDUCTOR = pytest.mark.skipif(
@@ -56,7 +58,24 @@ def read(*, compiled: bool, family: str = "qwen3", **changes: object):
 def test_compiled_is_not_compiled_within_rounding(layout):
     expected, actual = (read(compiled=compiled, **layout) for compiled in (False, True))
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+    assert counters["stats"]["unique_graphs"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("backend", ["eager"], indirect=True)
+def test_one_graph_serves_all_layers():
+    numbers = []
+    for num_layers in (2, 4):
+        torch._dynamo.reset()
+        counters.clear()
+        torch.manual_seed(0)
+        config = Qwen3Config(**BLOCKS | {"num_hidden_layers": num_layers}, head_dim=8)
+        model = prepare_model(Qwen3ForCausalLM(config), compute(compile=True), CPU).train()
+        for batch in micro_batches(GROUPS, compute(), 0, CPU):
+            Policy(model)(batch, temperature=1.0).logprobs.sum().backward()
+        numbers.append(counters["stats"]["unique_graphs"])
+    assert 0 < numbers[0] == numbers[1]
 
 
 def test_recomputed_activations_have_the_same_bits():
