@@ -41,6 +41,8 @@ def is_chosen(
 ) -> bool:
     """Whether `compute.compile` means this model, on this device, in this process group.
 
+    `auto` leaves out an architecture that does not name the class of its layers.
+
     A ValueError for True where several ranks train the model: a rank's first batch of a kind would
     be another's second, and its pass of a fixed size would wait for weights for ever.
     """
@@ -52,7 +54,9 @@ def is_chosen(
         )
     if setting == "auto":
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        return is_single and device.type == "cuda" and num_parameters >= AUTO_PARAMETERS
+        has_layers = bool(getattr(model, "_no_split_modules", None))
+        is_large = num_parameters >= AUTO_PARAMETERS
+        return is_single and device.type == "cuda" and has_layers and is_large
     return setting
 
 
@@ -91,7 +95,12 @@ def _compile_kind(body: Any, _: Any, inputs: dict[str, Any]) -> None:
     if inputs.get("past_key_values") is not None or inputs.get("input_ids") is None:
         return
     input_ids, position_ids = inputs["input_ids"], inputs.get("position_ids")
-    kind = (len(input_ids) == 1, position_ids is None, torch.is_grad_enabled(), body.training)
+    flags = (getattr(module, "disable_adapters", None) for module in body.modules())
+    # A layer of peft has a flag of that name, a model of transformers a method.
+    is_plain = next((flag for flag in flags if isinstance(flag, bool)), False)
+    kind = (
+        len(input_ids) == 1, position_ids is None, torch.is_grad_enabled(), body.training, is_plain,
+    )  # fmt: skip
     if kind in body.compiled_kinds:
         return
     body.compiled_kinds.add(kind)

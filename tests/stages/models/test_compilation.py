@@ -15,6 +15,7 @@ from stages.loops.state import State
 from stages.models import compilation, sharding
 from stages.models.batch import Group, micro_batches
 from stages.models.policy import Policy, prepare_model
+from stages.models.row_policy import LoraConfig, add_adapters
 from stages.optim import OptimConfig
 
 INDUCTOR = pytest.mark.skipif(
@@ -114,12 +115,13 @@ def test_the_first_pass_of_a_kind_has_a_fixed_size(monkeypatch):
     monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **__: None)
     model, sizes = load("llama", compile=True, row_tokens=0, max_tokens=8), []
     model.model.embed_tokens.register_forward_hook(lambda *seen: sizes.append(seen[1][0].shape))
-    policy = Policy(model, compute(row_tokens=0, max_tokens=8))
-    for _ in range(2):
+    disable = add_adapters(model, LoraConfig(rank=4, alpha=16), 0)
+    policy = Policy(model, compute(row_tokens=0, max_tokens=8), 0, disable)
+    for adapted in (True, True, False, False):
         for batch in micro_batches(GROUPS, policy.compute, 0, CPU):
-            policy(batch, temperature=1.0)
+            policy(batch, temperature=1.0, adapted=adapted)
     lengths = [tuple(shape) for shape in sizes]
-    assert [shape for shape in lengths if shape[1] == 128] == [(1, 128), (2, 128)]
+    assert [shape for shape in lengths if shape[1] == 128] == [(1, 128), (2, 128)] * 2
     assert lengths[0] == (1, 128)
 
 
@@ -147,6 +149,7 @@ def test_auto_compiles_large_models_on_a_gpu(
     monkeypatch.setattr(compilation, "AUTO_PARAMETERS", 10**4)
     monkeypatch.setattr(sharding, "get_world_size", lambda: ranks)
     model = torch.nn.Linear(parameters, 1, bias=False)
+    model._no_split_modules = ["Linear"]
     assert compilation.is_chosen(setting, model, torch.device(device)) is expected
 
 
