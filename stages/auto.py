@@ -22,7 +22,9 @@ from typing import Any, NamedTuple
 
 from stages.config import AUTO, NO_RULE
 
-DECIDED_LATER = ("*.step_token", "*.correction", "compute.compile")
+DECIDED_LATER = (
+    "*.step_token", "*.correction", "compute.compile", "compute.gradient_checkpointing",
+)  # fmt: skip
 """Keys whose `auto` the tokenizer, the engine or the device decides, where it is used."""
 DECIDED_FIRST = ("lora", "engine", "*.max_new_tokens", "*.prompts_per_step")
 """Keys of params.yaml that other rules depend on."""
@@ -183,8 +185,6 @@ RULES: dict[str, Rule] = {
         "size ours; Schulman et al. 2025 (LoRA Without Regret)"),
     "compute.dtype": Rule("float32", lambda f, _: "bfloat16" if f.parameters >= 5e7 else "float32",
         "bfloat16 from 50 M parameters"),
-    "compute.gradient_checkpointing": Rule(False, lambda f, _: f.parameters >= 1e9,
-        "From 1 B parameters"),
     "compute.max_tokens": Rule(4096, lambda f, _: max(8192, f.row_tokens),
         "8192, or the longest prompt with an answer if longer"),
     "compute.row_tokens": Rule(512, lambda f, _: min(2048, f.positions) if f.shares_rows else 0,

@@ -1,6 +1,6 @@
 """Check of a plan before anything runs or is downloaded: memory, time, and what cannot work.
 
-    python -m stages.doctor [--gpu-gib 80]
+    python -m stages.doctor [--gpu-gib 80] [--recompute train@sft]
 
 Prints the base model's speed on this machine in each arithmetic, measured for some seconds, and
 which to choose (`planning/speed`); for each stage, its memory (`planning/cost`: the stage's loop on
@@ -8,7 +8,8 @@ fake tensors), whether it fits, the expected tokens and minutes, and the error o
 estimates; the difference that the comparison can detect, and what smaller ones take
 (`report/forecast`); the GPU and the versions of packages; one demonstration as the model will read
 it; and every problem, with what to change: it then exits with code 1. Writes nothing that a stage
-reads.
+reads. With `--recompute` the last line is True or False: whether that stage recomputes activations
+where `compute.gradient_checkpointing` is auto; `stage.run` asks.
 """
 
 import argparse
@@ -39,7 +40,8 @@ def main(*words: str) -> None:
     """Print the report; exit with 1 where there is a problem."""
     parser = argparse.ArgumentParser(prog="python -m stages.doctor")
     parser.add_argument("--gpu-gib", type=float, help="plan for a GPU of this size")
-    pretended, console = parser.parse_args(words).gpu_gib, Console()
+    parser.add_argument("--recompute", metavar="STAGE", help="whether it recomputes activations")
+    options, console = parser.parse_args(words), Console()
     checked = subprocess.run([sys.executable, "-m", "stages.plan", "--check"], check=False)
     import datasets.config
     import huggingface_hub.constants
@@ -53,7 +55,7 @@ def main(*words: str) -> None:
     content, presets = read_yaml(), read_yaml(PRESETS_PATH)
     seeds = content.get("seeds")
     machine = checkup.find_machine(
-        pretended, len(seeds) if isinstance(seeds, list) and seeds else 1
+        options.gpu_gib, len(seeds) if isinstance(seeds, list) and seeds else 1
     )
     software = checkup.read_versions()
     here = {"computes on": machine.name, "its memory, GiB": f"{machine.bytes / GIB:.1f}"}
@@ -73,6 +75,10 @@ def main(*words: str) -> None:
     presets = content.pop("presets")
     plan = Plan(content=content, presets=presets, rows=rows, data=model.data)
     stages = list(list_stages(plan))
+    if options.recompute:
+        stage = next(stage for stage in stages if stage.name == options.recompute)
+        console.print(checkup.needs_recomputation(stage, model, machine, plan))
+        return
     forecasts = report_stages(stages, model, machine, plan, console)
     test = detection.plan_comparison(content, rows, model.data.prompts["test"])
     lines = [detection.describe_forecast(*test), *detection.describe_sizes(*test[:2])]

@@ -13,6 +13,8 @@ finished with the same inputs is taken from its scratch (`runtime/finished_seeds
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -23,12 +25,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from stages import rows
-from stages.config import PRESET, Params
+from stages.config import AUTO, PRESET, Params
 from stages.loops.run import LOOP, Run
 from stages.params import load_config
 from stages.records.metrics import average_metrics, read_with_last_step
 from stages.rows import DATA
-from stages.runtime import finished_seeds, outputs, ranks, runs, seeds
+from stages.runtime import finished_seeds, gpu_slot, outputs, ranks, runs, seeds
 from stages.runtime.headlines import METRICS
 from stages.runtime.runs import StageRun
 
@@ -83,6 +85,8 @@ def run(
         preset = row.preset if PRESET in config.model_fields else None
         overrides = {row.by: row.overrides} if row.by in config.model_fields else {}
         values: Any = load_config(config, preset, overrides=overrides)
+        if stage in ("train", "reward"):
+            values = settle_recomputation(values, stage_run.name)
         chosen = finished_seeds.read_choice(values.seeds)
         numbers: list[int] = values.seeds if chosen is None else chosen
         if is_partial and not per_seed:
@@ -117,6 +121,27 @@ def show_headline(stage_run: StageRun, run: Run) -> None:
     places = METRICS.get(stage_run.name.partition("@")[0], {})
     paths = sorted(run.output.rglob("metrics.json"))
     stage_run.display.headline = average_metrics(map(read_with_last_step, paths), places)
+
+
+def settle_recomputation(config: Any, name: str) -> Any:
+    """The `Config`, with `auto` of `compute.gradient_checkpointing` decided for this machine.
+
+    By the doctor's forecast, in a process of its own: a GPU that was used cannot be used in a fork,
+    and as activations have the same bits when they are recomputed, the stage does not depend on the
+    forecast's code. On a CPU they are kept.
+    """
+    compute = getattr(config, "compute", None)
+    if compute is None or compute.gradient_checkpointing != AUTO:
+        return config
+    is_on = False
+    if gpu_slot.devices():
+        command = [sys.executable, "-m", "stages.doctor", "--recompute", name]
+        answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        is_on = answer.stdout.splitlines()[-1:] != ["False"]
+        if answer.returncode:
+            logger.warning("%s: no forecast of its memory, so activations are recomputed", name)
+    compute = compute.model_copy(update={"gradient_checkpointing": is_on})
+    return config.model_copy(update={"compute": compute})
 
 
 def open_folders(

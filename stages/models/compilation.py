@@ -14,8 +14,7 @@ With a cache of keys and values, as in sampling, layers run as they are (`uncomp
 """
 
 import os
-import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,6 +41,8 @@ def is_chosen(
 ) -> bool:
     """Whether `compute.compile` means this model, on this device, in this process group.
 
+    `auto` leaves out an architecture that does not name the class of its layers.
+
     A ValueError for True where several ranks train the model: a rank's first batch of a kind would
     be another's second, and its pass of a fixed size would wait for weights for ever.
     """
@@ -53,7 +54,9 @@ def is_chosen(
         )
     if setting == "auto":
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        return is_single and device.type == "cuda" and num_parameters >= AUTO_PARAMETERS
+        has_layers = bool(getattr(model, "_no_split_modules", None))
+        is_large = num_parameters >= AUTO_PARAMETERS
+        return is_single and device.type == "cuda" and has_layers and is_large
     return setting
 
 
@@ -92,7 +95,12 @@ def _compile_kind(body: Any, _: Any, inputs: dict[str, Any]) -> None:
     if inputs.get("past_key_values") is not None or inputs.get("input_ids") is None:
         return
     input_ids, position_ids = inputs["input_ids"], inputs.get("position_ids")
-    kind = (len(input_ids) == 1, position_ids is None, torch.is_grad_enabled(), body.training)
+    flags = (getattr(module, "disable_adapters", None) for module in body.modules())
+    # A layer of peft has a flag of that name, a model of transformers a method.
+    is_plain = next((flag for flag in flags if isinstance(flag, bool)), False)
+    kind = (
+        len(input_ids) == 1, position_ids is None, torch.is_grad_enabled(), body.training, is_plain,
+    )  # fmt: skip
     if kind in body.compiled_kinds:
         return
     body.compiled_kinds.add(kind)
@@ -107,6 +115,4 @@ def _compile_kind(body: Any, _: Any, inputs: dict[str, Any]) -> None:
 
 def uncompiled() -> AbstractContextManager[Any]:
     """Context in which compiled layers run as they are."""
-    if "torch._dynamo" not in sys.modules:  # whose import takes a second: nothing is compiled
-        return nullcontext()
     return torch.compiler.set_stance("force_eager")

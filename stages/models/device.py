@@ -54,8 +54,10 @@ class ComputeConfig(Params):
     compile: bool | Literal["auto"] = "auto"
     """Compile decoder layers (`models/compilation`); auto: on a GPU from 100 M parameters, where
     one process trains a model."""
-    gradient_checkpointing: bool
-    """Recompute activations in the backward pass: less memory, about a third more time."""
+    gradient_checkpointing: bool | Literal["auto"]
+    """Recompute activations in the backward pass: less memory, about a third more time, the same
+    bits; auto: on a GPU, where a stage would take more than 80 % of its memory without
+    (`planning/checkup`)."""
     max_tokens: int = Field(gt=0)
     """Padded tokens in a micro-batch; changes memory and rounding, nothing else."""
     row_tokens: int = Field(ge=0)

@@ -159,7 +159,7 @@ def prepare_model(
             parameter.data = parameter.data.to(getattr(torch, compute.dtype))
     else:
         forward_check.check_training(model)
-        if compute.gradient_checkpointing:
+        if compute.gradient_checkpointing is True:  # auto is decided by `stage.run`
             model.gradient_checkpointing_enable({"use_reentrant": False})
             model.enable_input_require_grads()
     if compilation.is_chosen(compute.compile, model, device):  # the checks' short rows are read

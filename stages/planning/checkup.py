@@ -4,7 +4,7 @@ import collections
 import json
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 import stages
 from stages import plan_checks
 from stages.auto import Facts
+from stages.config import AUTO
 from stages.engines import vllm_hosting
 from stages.engines.vllm_hosting import ENVIRONMENT, MEMORY_SHARE_BESIDE
 from stages.loops import epochs
@@ -31,7 +32,7 @@ from stages.models import (
 from stages.models.policy_judge import option_tokens
 from stages.params import load_config
 from stages.planning import cost, speed
-from stages.planning.cost import LOOPS, ONLINE, Trial, is_vllm
+from stages.planning.cost import LOOPS, ONLINE, WHOLE, Trial, is_vllm
 from stages.planning.jobs import (
     Data,
     Plan,
@@ -55,6 +56,8 @@ from stages.sources.problem_files import SourceReport
 GIB = 2**30
 USABLE = 0.9
 """Share of a GPU's memory that tensors can use, beside driver, kernels and allocator gaps."""
+KEPT = 0.8
+"""Share of a GPU's memory up to which activations are kept, where `auto` decides."""
 AWAKE = ("sampling", "forward pass")
 """Phases in which vLLM holds its share of a GPU; in the others it sleeps."""
 UNCOUNTED = (RuntimeError, TypeError, AttributeError, IndexError, AssertionError, KeyError)
@@ -219,6 +222,41 @@ def make_trial(stage: Stage, model: Model, plan: Plan) -> Trial | None:
     )  # fmt: skip
 
 
+def settle_recomputation(trial: Trial, machine: Machine, parameters: int) -> Trial:
+    """The trial, with `auto` of `compute.gradient_checkpointing` decided for this machine.
+
+    On a GPU activations are recomputed where the update takes more than `KEPT` of its memory
+    without, or cannot be measured.
+    """
+    compute = trial.config.compute
+    if compute.gradient_checkpointing != AUTO:
+        return trial
+
+    def decide(value: bool) -> Trial:  # noqa: FBT001
+        decided = compute.model_copy(update={"gradient_checkpointing": value})
+        return replace(trial, config=trial.config.model_copy(update={"compute": decided}))
+
+    if not machine.is_gpu:
+        return decide(value=False)
+    phases, _, _ = measure_memory(decide(value=False), machine, parameters)
+    return decide(value=phases.get(WHOLE, machine.bytes) > KEPT * machine.bytes)
+
+
+def needs_recomputation(stage: Stage, model: Model, machine: Machine, plan: Plan) -> bool:
+    """Whether a stage recomputes activations on this machine."""
+    trial = make_trial(stage, model, plan)
+    if trial is None:
+        return False
+    settled = settle_recomputation(trial, machine, count_parameters(model))
+    return settled.config.compute.gradient_checkpointing
+
+
+def count_parameters(model: Model) -> int:
+    """Parameters of the base model."""
+    with torch.device("meta"):
+        return size.measure_model(AutoModelForCausalLM.from_config(model.config))["parameters"]
+
+
 def find_arithmetic(plan: Plan) -> Arithmetic:
     """The arithmetic of the plan."""
     compute = plan.content["compute"]
@@ -250,7 +288,7 @@ def suggest_changes(phase: str, config: Any) -> str:
     samples, changes = phase == "sampling", list[str]()
     if lora is not None and not lora.rank and (vllm or not samples):
         changes.append("lora.rank: 16")
-    if phase == "update" and not config.compute.gradient_checkpointing:
+    if phase == "update" and config.compute.gradient_checkpointing is not True:
         changes.append("compute.gradient_checkpointing: true")
     if config.compute.dtype == "float32":
         changes.append("compute.dtype: bfloat16")
@@ -296,17 +334,20 @@ def forecast_stages(
     matrices, parameters = size.count_matrices(empty), size.measure_model(empty)["parameters"]
     recorded = speed.read_rates(parameters)
     measured = dict[str, tuple[Mapping[str, int], str | None, str | None]]()
+    settled = dict[str, Any]()  # configurations, every `auto` decided
     for stage in stages:
         work, trial = forecast_work(stage, plan, matrices), make_trial(stage, model, plan)
         key = repr(trial).replace(stage.name, "")
         if key not in measured:  # equal trials are measured once
+            trial = trial and settle_recomputation(trial, machine, parameters)
             measured[key] = measure_memory(trial, machine, parameters)
+            settled[key] = trial.config if trial else stage.config
         phases, unmeasured, problem = measured[key]
         phase, peak = max(phases.items(), key=lambda item: item[1], default=("", 0))
         if peak > machine.room():
             problem = (
                 f"{phase} takes {peak / GIB:.1f} GiB of {machine.room() / GIB:.1f} that can be "
-                f"used of {machine.name}: {suggest_changes(phase, stage.config)}"
+                f"used of {machine.name}: {suggest_changes(phase, settled[key])}"
             )
         seconds, source = 0.0, "-"
         if machine.is_here:

@@ -1,90 +1,134 @@
-"""`python -m tests.gpu`: does it compute right, and fast enough, on this GPU? At most 10 minutes.
+"""`python -m tests.gpu`: does it compute right, and fast enough, on this GPU? At most 12 minutes.
 
-Random weights of Qwen3-0.6B's and Qwen2.5-1.5B's shapes; nothing is downloaded. Prints a table,
-target beside measured, and writes it to tests/gpu/results.md, which is kept in the repository.
-Without a GPU, or with `--pretend`: the same functions on small models on the CPU, whose speeds are
-held to no target; written only where `--write` says so.
+Random weights of Qwen3-0.6B's and Qwen2.5-1.5B's shapes; nothing is downloaded. Each part of
+`measurements.PARTS` runs in a process of its own, until its limit. Its rows, target beside
+measured, are written to tests/gpu/results.md as they come, so that a cut loses nothing.
+
+`--dry-run`: the same functions on small models on the CPU, in this process but for the last part;
+speeds are held to no target, and nothing is written. `--part NAME`: that part alone, its rows as
+lines of JSON.
 """
 
 import argparse
-import gc
-import platform
+import compileall
+import importlib.util
+import json
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import stages  # noqa: F401 - fixes threads and instructions before torch is imported
 
 RESULTS = Path(__file__).with_name("results.md")
-SPEED_UNITS = ("tokens/s", "%")
+SPEED_UNITS = ("tokens/s", "%", "s", "ms")
+COMPILED = ("torch", "transformers", "peft", "vllm")
+"""Packages whose bytecode is written first: else each process would translate them."""
 
 
-def measure(*, pretend: bool) -> Iterator:
-    """The rows of the table as they are found."""
+def measure(name: str, *, dry: bool) -> Iterator[Any]:
+    """Rows of a part, in this process."""
     import torch
 
+    from stages.models import compilation
     from stages.models import device as devices
     from tests.gpu import scales
-    from tests.gpu.measurements import MEASUREMENTS
+    from tests.gpu.measurements import PARTS
 
-    device = devices.setup(scales.COMPUTE)
-    scale = scales.TINY if pretend else scales.REAL
+    part = PARTS[name][0]
+    if dry:
+        compilation.BACKEND = "eager"
+    if name == "two_gpus":  # whose processes set up a device of their own
+        device = torch.device("cpu" if dry else "cuda")
+    else:
+        device = devices.setup(scales.COMPUTE)
     try:
-        for function in MEASUREMENTS:
-            start = time.perf_counter()
-            for result in function(scale, device):
-                speed = pretend and result.unit in SPEED_UNITS
-                yield replace(result, met=None) if speed else result
-            print(f"{function.__name__}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
-            gc.collect()
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
+        for row in part(scales.TINY if dry else scales.REAL, device):
+            is_speed = dry and not isinstance(row, str) and row.unit in SPEED_UNITS
+            yield replace(row, met=None) if is_speed else row
     finally:
         torch.set_autocast_enabled(device.type, False)
 
 
-def table(rows: list) -> str:
-    """As markdown."""
+def measure_apart(name: str, limit: int, *, dry: bool) -> Iterator[Any]:
+    """Rows of a part, in a process that is ended after `limit` seconds."""
+    from tests.gpu.measurements import Measurement
+
+    command = [sys.executable, "-m", "tests.gpu", "--part", name, *["--dry-run"] * dry]
+    start = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            ["timeout", "--signal=KILL", str(limit), *command], stdout=subprocess.PIPE,
+            stderr=errors, text=True,
+        )  # fmt: skip
+        for line in process.stdout or ():
+            if line.startswith("{"):
+                content = json.loads(line)
+                yield content["text"] if "text" in content else Measurement(**content)
+        seconds = time.perf_counter() - start
+        if process.wait():
+            errors.seek(0)
+            last = " | ".join(errors.read().strip().splitlines()[-3:])
+            yield f"{name} FAILED after {seconds:.0f} of {limit} s: {last}"
+    sys.stderr.write(f"{name}: {seconds:.0f} s\n")
+
+
+def format_report(head: str, rows: Sequence[Any]) -> str:
+    """Table and texts, as markdown."""
     words = {True: "yes", False: "**no**", None: ""}
-    lines = [
-        f"| {row.name} | {row.value:,.4g} {row.unit} | {row.target} | {words[row.met]} |"
-        if row.value < 1000
-        else f"| {row.name} | {row.value:,.0f} {row.unit} | {row.target} | {words[row.met]} |"
-        for row in rows
-    ]
-    return "\n".join(["| what | measured | target | met |", "|---|---|---|---|", *lines])
+    lines = ["| what | measured | target | met |", "|---|---|---|---|"]
+    for row in rows:
+        if not isinstance(row, str):
+            value = f"{row.value:,.4g}" if row.value < 1000 else f"{row.value:,.0f}"
+            lines.append(f"| {row.name} | {value} {row.unit} | {row.target} | {words[row.met]} |")
+    texts = [f"```\n{row}\n```" for row in rows if isinstance(row, str)]
+    return "\n\n".join(["# Last results", head, "\n".join(lines), *texts]) + "\n"
 
 
-def machine(*, pretend: bool) -> str:
-    """What it was measured on."""
-    import torch
-
-    versions = f"torch {torch.__version__}, Python {platform.python_version()}"
-    if pretend:
-        return (
-            f"**No GPU has run this yet.** The pretended form on a CPU ({versions}): small models, "
-            f"whose speeds say nothing."
-        )
-    return f"{torch.cuda.get_device_name()}, {versions}, driver CUDA {torch.version.cuda}."
+def describe_machine() -> str:
+    """GPU and versions, asked in another process: this one must not use a GPU."""
+    code = (
+        "import platform, torch; print(torch.cuda.get_device_name(), 'torch', torch.__version__, "
+        "'Python', platform.python_version(), 'CUDA', torch.version.cuda, sep=', ')"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout  # noqa: PLW1510
 
 
-def main() -> int:
-    """Print the table; 1 where a target is missed."""
-    import torch
-
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure all parts, or one; 1 where a target is missed or a part fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.gpu")
-    parser.add_argument("--pretend", action="store_true", help="without a GPU: small models")
-    parser.add_argument("--write", action="store_true", help="results.md in the pretended form too")
-    options = parser.parse_args()
-    pretend = options.pretend or not torch.cuda.is_available()
-    rows = list(measure(pretend=pretend))
-    report = f"# Last results\n\n{machine(pretend=pretend)}\n\n{table(rows)}\n"
-    print(report)
-    if options.write or not pretend:
-        RESULTS.write_text(report, encoding="utf-8")
-    return int(any(row.met is False for row in rows))
+    parser.add_argument("--dry-run", action="store_true", help="small models on the CPU")
+    parser.add_argument("--part", help="one part, its rows as JSON")
+    options = parser.parse_args(words)
+    dry = options.dry_run
+    if options.part:
+        for row in measure(options.part, dry=dry):
+            sys.stdout.write(
+                json.dumps({"text": row} if isinstance(row, str) else asdict(row)) + "\n"
+            )
+            sys.stdout.flush()
+        return 0
+    if not dry:
+        for package in COMPILED:
+            if (spec := importlib.util.find_spec(package)) and spec.origin:
+                compileall.compile_dir(Path(spec.origin).parent, quiet=2, workers=0)
+    from tests.gpu.measurements import PARTS
+
+    head = "A dry run on a CPU." if dry else describe_machine().strip()
+    rows: list[Any] = []
+    for name, (_, limit) in PARTS.items():
+        here = dry and name != "two_gpus"
+        for row in measure(name, dry=True) if here else measure_apart(name, limit, dry=dry):
+            rows.append(row)
+            if not dry:
+                RESULTS.write_text(format_report(head, rows), encoding="utf-8")
+    sys.stdout.write(format_report(head, rows))
+    failed = [row for row in rows if isinstance(row, str) and " FAILED " in row]
+    return int(bool(failed) or any(getattr(row, "met", None) is False for row in rows))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ QWEN25_15B = Qwen2Config(
 )  # fmt: skip
 SMALL = {
     "vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
     "tie_word_embeddings": True, "pad_token_id": 0, "eos_token_id": None, "bos_token_id": None,
 }  # fmt: skip
 
@@ -51,19 +51,22 @@ class Scale:
     """Of a rollout batch: rows are prompts x samples."""
     steps: int
     """Measured ones, after one that is not."""
+    lora_rank: int
 
 
 REAL = Scale(
     trained=QWEN3_06B, sampled=QWEN25_15B, sft_tokens=8192, update_tokens=16_384, prompts=64,
     samples=8, new_tokens=512, steps=5,
+    lora_rank=32,
 )  # fmt: skip
 TINY = Scale(
     trained=Qwen3Config(**SMALL, head_dim=16), sampled=Qwen2Config(**SMALL), sft_tokens=96,
     update_tokens=128, prompts=2, samples=2, new_tokens=8, steps=1,
+    lora_rank=4,
 )  # fmt: skip
 COMPUTE = ComputeConfig(
     dtype="bfloat16", gradient_checkpointing=True, max_tokens=32_768, row_tokens=0, pack_tokens=0,
-    max_batch=512,
+    max_batch=512, compile=False,
 )  # fmt: skip
 
 

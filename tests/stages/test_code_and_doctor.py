@@ -255,7 +255,9 @@ ADDED = ("We add them. #### 3",) * 2
 DIAGNOSES = {
     "fits": (None, (), 0, ["train@sft", "'<|end|>'", "#### "]),
     "other source": (ADDED, (), 0, ["We add them. #### "]),
-    "small GPU": (None, ("--gpu-gib", "0.001"), 1, ["train@sft", "gradient_checkpointing"]),
+    "small GPU": (None, ("--gpu-gib", "0.001"), 1, ["train@sft", "max_tokens"]),
+    "kept": (None, ("--gpu-gib", "8", "--recompute", "train@sft"), 0, ["False\n"]),
+    "recomputed": (None, ("--gpu-gib", "0.001", "--recompute", "train@sft"), 0, ["True\n"]),
     "no answers": (("who knows",) * 2, (), 1, ["0.0%"]),
     "too long": (("#### 3", f"It is{' very' * 80} long. #### 3"), (), 1, ["data.max_bad_share"]),
 }  # fmt: skip

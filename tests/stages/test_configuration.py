@@ -16,7 +16,7 @@ import pytest
 from ruamel.yaml import YAML
 from stage_inputs import ROOT, list_raw_pairs, read_files, write_raw
 
-from stages import auto, plan, plan_checks, rows, source_checks, tables
+from stages import auto, plan, plan_checks, rows, source_checks, stage, tables
 from stages.config import PARAMS_PATH, PRESETS_PATH, Params, merge, read_yaml
 from stages.label_people import PeoplePreset
 from stages.params import FACTS_PATH, LOCK_PATH, load_config, measured_facts
@@ -66,6 +66,32 @@ def test_a_config_has_its_own_keys_and_the_preset_with_what_it_inherits(folder):
     PARAMS_PATH.write_text("train: {rate: fast, stepz: 1}")
     with pytest.raises(ValueError, match=r"(?s)(?=.*seed: )(?=.*rate: .*'fast').*stepz: .*'steps'"):
         load_config(Config)
+
+
+class Compute(Params):
+    gradient_checkpointing: bool | str
+
+
+class Trained(Params):
+    compute: Compute
+
+
+@pytest.mark.parametrize(("setting", "gpus", "answer", "expected"), [
+    (True, ["0"], "exit 1", True), ("auto", [], "exit 1", False),
+    ("auto", ["0"], "echo a table; echo False", False), ("auto", ["0"], "echo True", True),
+    ("auto", ["0"], "echo 'no data' >&2; exit 1", True),  # no forecast: as if memory were short
+])  # fmt: skip
+def test_a_stage_on_a_gpu_asks_the_doctor_whether_to_recompute(
+    setting, gpus, answer, expected, folder, monkeypatch
+):
+    doctor = folder / "python"
+    doctor.write_text(f'#!/bin/sh\n[ "$*" = "-m stages.doctor --recompute train@a" ] && {answer}\n')
+    doctor.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(doctor))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(gpus))
+    config = Trained(compute=Compute(gradient_checkpointing=setting))
+    settled = stage.settle_recomputation(config, "train@a")
+    assert settled.compute.gradient_checkpointing is expected
 
 
 def test_an_overridden_section_keeps_its_other_keys():

@@ -5,14 +5,17 @@ import shutil
 
 import pytest
 import torch
-from tiny_checkpoints import CPU, compute, gradients, load
+from tiny_checkpoints import BLOCKS, CPU, compute, gradients, load
 from tiny_rollouts import OPTIM, make_demonstrations, make_sampler
+from torch._dynamo.utils import counters
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from stages.loops.sft import SftConfig, train
 from stages.loops.state import State
 from stages.models import compilation, sharding
 from stages.models.batch import Group, micro_batches
-from stages.models.policy import Policy
+from stages.models.policy import Policy, prepare_model
+from stages.models.row_policy import LoraConfig, add_adapters
 from stages.optim import OptimConfig
 
 INDUCTOR = pytest.mark.skipif(
@@ -56,7 +59,31 @@ def read(*, compiled: bool, family: str = "qwen3", **changes: object):
 def test_compiled_is_not_compiled_within_rounding(layout):
     expected, actual = (read(compiled=compiled, **layout) for compiled in (False, True))
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+    assert counters["stats"]["unique_graphs"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("backend", ["eager"], indirect=True)
+def test_one_graph_serves_all_layers():
+    numbers = []
+    for num_layers in (2, 4):
+        torch._dynamo.reset()
+        counters.clear()
+        torch.manual_seed(0)
+        config = Qwen3Config(**BLOCKS | {"num_hidden_layers": num_layers}, head_dim=8)
+        model = prepare_model(Qwen3ForCausalLM(config), compute(compile=True), CPU).train()
+        for batch in micro_batches(GROUPS, compute(), 0, CPU):
+            Policy(model)(batch, temperature=1.0).logprobs.sum().backward()
+        numbers.append(counters["stats"]["unique_graphs"])
+    assert 0 < numbers[0] == numbers[1]
+
+
+def test_recomputed_activations_have_the_same_bits():
+    expected, actual = (read(compiled=False, gradient_checkpointing=on) for on in (False, True))
+    assert torch.equal(actual[0], expected[0])
+    assert actual[1].keys() == expected[1].keys()
+    assert all(torch.equal(actual[1][name], value) for name, value in expected[1].items())
 
 
 def take(state=None, save=None):
@@ -88,12 +115,13 @@ def test_the_first_pass_of_a_kind_has_a_fixed_size(monkeypatch):
     monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **__: None)
     model, sizes = load("llama", compile=True, row_tokens=0, max_tokens=8), []
     model.model.embed_tokens.register_forward_hook(lambda *seen: sizes.append(seen[1][0].shape))
-    policy = Policy(model, compute(row_tokens=0, max_tokens=8))
-    for _ in range(2):
+    disable = add_adapters(model, LoraConfig(rank=4, alpha=16), 0)
+    policy = Policy(model, compute(row_tokens=0, max_tokens=8), 0, disable)
+    for adapted in (True, True, False, False):
         for batch in micro_batches(GROUPS, policy.compute, 0, CPU):
-            policy(batch, temperature=1.0)
+            policy(batch, temperature=1.0, adapted=adapted)
     lengths = [tuple(shape) for shape in sizes]
-    assert [shape for shape in lengths if shape[1] == 128] == [(1, 128), (2, 128)]
+    assert [shape for shape in lengths if shape[1] == 128] == [(1, 128), (2, 128)] * 2
     assert lengths[0] == (1, 128)
 
 
@@ -121,6 +149,7 @@ def test_auto_compiles_large_models_on_a_gpu(
     monkeypatch.setattr(compilation, "AUTO_PARAMETERS", 10**4)
     monkeypatch.setattr(sharding, "get_world_size", lambda: ranks)
     model = torch.nn.Linear(parameters, 1, bias=False)
+    model._no_split_modules = ["Linear"]
     assert compilation.is_chosen(setting, model, torch.device(device)) is expected
 
 

@@ -319,6 +319,26 @@ def test_remedies_are_those_that_help_and_are_not_taken_yet(phase, changes, conf
     assert [word for word in unnamed if word in text] == []
 
 
+class Config(Section):
+    def model_copy(self, update):
+        return Config(**vars(self) | update)
+
+
+def test_auto_recomputes_where_four_fifths_of_a_gpu_do_not_suffice():
+    trial = make_trial("train_sft", EMBEDDED)
+    peak = cost.predict_peaks(trial)["update"]
+    chosen = trial.config.compute.model_copy(update={"gradient_checkpointing": "auto"})
+    config = Config(**vars(trial.config) | {"compute": chosen})
+
+    def settle(number: float, *, is_gpu: bool = True) -> bool:
+        machine = Machine(name="it", bytes=round(number), is_gpu=is_gpu)
+        settled = checkup.settle_recomputation(replace(trial, config=config), machine, 1)
+        return settled.config.compute.gradient_checkpointing
+
+    assert [settle(share * peak) for share in (1.24, 1.26)] == [True, False]
+    assert not settle(0.5 * peak, is_gpu=False)
+
+
 def test_a_pretended_gpu_leaves_a_tenth_free():
     machine = checkup.find_machine(80.0, 3)
     assert (machine.is_gpu, machine.is_here) == (True, False)
