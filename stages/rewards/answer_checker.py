@@ -120,8 +120,6 @@ def _match_single(answer: Value | None, gold: Value | None) -> bool:
             _is_equation(answer, gold)
         ):
             is_equal = _match_equations(answer, gold)
-        case (None, _) | (_, None):
-            is_equal = False
         case Named(), _:
             pair = _leave_out_names(answer, gold, is_gold=False)
             is_equal = pair is not None and match_values(*pair)
@@ -160,7 +158,9 @@ def _match_named(answer: Named, gold: Named) -> bool:
 _NUMBERED = re.compile(r"[a-z]_\d(?:,[a-z]_\d)+")
 
 
-def _leave_out_names(named: Named, other: Value, *, is_gold: bool) -> tuple[Value, Value] | None:
+def _leave_out_names(
+    named: Named, other: Value | None, *, is_gold: bool
+) -> tuple[Value, Value | None] | None:
     """A named value and another one without names, as they may be the same; None: they are not.
 
     `x = 1, y = 2` is the pair (1, 2), and no list. `x_1 = 1, x_2 = 2` is a list, of which a gold

@@ -641,6 +641,7 @@ _HAS_WORDS = re.compile(
 )
 
 
+@lru_cache(maxsize=65536)
 def spell(text: str) -> str:
     """A text in one spelling: of spaces, and with words and numbers (times, dates) of both."""
     text = re.sub(r"^\\text\{([^{}]*)\}$", r"\1", text.strip(" $"))
