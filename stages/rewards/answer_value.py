@@ -7,7 +7,7 @@ tuples, intervals, inequalities, names. What is inside of an expression is math-
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -164,7 +164,12 @@ def write_value(value: Value | None) -> str | None:
         case Named(_, inner):
             text = write_value(inner)
         case Elements(brackets, elements):
-            texts = [_letter_of(element) or write_value(element) for element in elements]
+            texts = [  # a letter is a variable, or a choice of several
+                each[0]
+                if isinstance(each, Words | Choice) and len(each[0]) == 1
+                else write_value(each)
+                for each in elements
+            ]
             left, right = brackets or "{}"
             is_read = None not in texts
             text = (
@@ -173,14 +178,6 @@ def write_value(value: Value | None) -> str | None:
         case _:
             text = None
     return text
-
-
-def _letter_of(value: Value) -> str | None:
-    """A variable, or a choice of several."""
-    match value:
-        case Words(letter) | Choice(letter) if len(letter) == 1:
-            return letter
-    return None
 
 
 def compact(text: str) -> str:
@@ -194,7 +191,7 @@ def compact(text: str) -> str:
 
 def _read_alternatives(answer: str) -> Value | None:
     parts = _OR.split(answer)
-    return _join_alternatives([read_value(part) for part in parts]) if len(parts) > 1 else None
+    return _join_alternatives([*map(read_value, parts)]) if len(parts) > 1 else None
 
 
 def _join_alternatives(values: Sequence[Value | None]) -> Value | None:
@@ -307,25 +304,23 @@ def _read_inequality(text: str) -> Value | None:
     if built := _BUILT.fullmatch(text):
         inner = _read_inequality(built[2])
         return inner if isinstance(inner, Named) and inner.names == (built[1],) else None
-    for sign, command in (("≤", r"\\le(?![a-z])"), ("≥", r"\\ge(?![a-z])")):
-        text = re.sub(command, sign, text)
+    text = re.sub(r"\\([lg])e(?![a-z])", lambda match: {"l": "≤", "g": "≥"}[match[1]], text)
     match = _BOUNDS.fullmatch(text.strip("$. "))
-    if match is None or not (match[2] or match[5]):
+    if match is None:
         return None
     low, first, minus, letter, second, high = match.groups()
-    is_rising = (first or second) in ("<", "≤")
-    if first and second and (second in ("<", "≤")) != is_rising:
+    signs = {first, second} - {None}
+    if signs and signs <= {">", "≥"}:
+        low, first, second, high = high, second, first, low
+    elif not signs or not signs <= {"<", "≤"}:
         return None
-    bounds = [read_value(bound or rf"{sign}\infty") for sign, bound in (("-", low), ("", high))]
-    if not is_rising:
-        first, second = second, first
-        bounds = [read_value(high or r"-\infty"), read_value(low or r"\infty")]
+    bounds = [read_value(low or r"-\infty"), read_value(high or r"\infty")]
     if minus:
         first, second, bounds = second, first, [_negate(bound) for bound in reversed(bounds)]
     if None in bounds:
         return None
-    left, right = ("[" if first in ("≤", "≥") else "("), ("]" if second in ("≤", "≥") else ")")
-    return Named((letter,), Elements(left + right, tuple(bounds)))
+    brackets = ("[" if first in ("≤", "≥") else "(") + ("]" if second in ("≤", "≥") else ")")
+    return Named((letter,), Elements(brackets, tuple(bounds)))
 
 
 def _negate(value: Value | None) -> Value | None:
@@ -333,10 +328,9 @@ def _negate(value: Value | None) -> Value | None:
         case Number(number, unit):
             return Number(-number, unit)
         case Expression(text, unit):
-            is_term = re.fullmatch(r"\\?\w+", text)
-            return Expression(
-                text[1:] if text[0] == "-" else f"-{text}" if is_term else f"-({text})", unit
-            )
+            term = re.fullmatch(r"(-?)(\\?\w+)", text)
+            minus = "" if term is not None and term[1] else "-"
+            return Expression(minus + (f"({text})" if term is None else term[2]), unit)
     return None
 
 
@@ -352,7 +346,7 @@ def _read_elements(text: str) -> Value | None:
         text, brackets = group[2], "" if group[1] == "\\{" else group[1] + group[3]
     else:
         text = _AND.sub(", ", text)
-    parts = [*_split(text)]
+    parts = _split(text)
     if not brackets:
         parts = [
             _PLUS_MINUS.sub(sign, part)
@@ -376,15 +370,12 @@ def _depths(text: str) -> list[int]:
     return list(accumulate((character in "([{") - (character in ")]}") for character in text))
 
 
-def _split(text: str) -> Iterator[str]:
+def _split(text: str) -> list[str]:
     """At the semicolons or commas outside of brackets; with a space behind some, `1,000` is one."""
-    depths = _depths(text)
-    for mark in (";", ", ", ","):
-        places = [at for at, depth in enumerate(depths) if depth == 0 and text.startswith(mark, at)]
-        if places or mark == ",":
-            ends = pairwise([-1, *places, len(text)])
-            return (text[start + 1 : end].strip() for start, end in ends)
-    raise AssertionError
+    outer = "".join(map(lambda char, depth: "\0" if depth else char, text, _depths(text)))
+    mark = next((mark for mark in (";", ", ") if mark in outer), ",")
+    ends = pairwise([-1, *(match.start() for match in re.finditer(mark, outer)), len(text)])
+    return [text[start + 1 : end].strip() for start, end in ends]
 
 
 # --- expressions
