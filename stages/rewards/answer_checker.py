@@ -27,6 +27,7 @@ from string import ascii_letters
 from stages.records.problems import Prompt
 from stages.rewards import symbolic_equality
 from stages.rewards.answer_value import (
+    OR,
     PAIR,
     Choice,
     Either,
@@ -39,6 +40,7 @@ from stages.rewards.answer_value import (
     Value,
     Words,
     compact,
+    complete,
     has_parts,
     is_operation,
     read_value,
@@ -230,8 +232,8 @@ def _match_equations(answer: Value, gold: Value) -> bool:
             return is_name and match_values(answer, read_value(right))
         case _, Expression(text) if "=" not in text:
             return False
-    texts = to_text(answer), to_text(gold)
-    return None not in texts and (compact(texts[0]) == compact(texts[1]) or _is_equal(*texts))
+    texts = complete((to_text(answer), to_text(gold)))
+    return texts is not None and (len({*map(compact, texts)}) == 1 or _is_equal(*texts))
 
 
 _COMPUTED = re.compile(r"\\|\^|\*\*|sqrt|pi|√|π")
@@ -316,27 +318,32 @@ def read_gold(text: str) -> str | None:
 @lru_cache(maxsize=65536)
 def _read_gold_value(gold: str) -> Value | None:
     """The value of a gold answer; None: it is no answer."""
-    value = read_value(tidy_gold(gold))
-    return value if _is_gold(value, gold) else None
+    text = tidy_gold(gold)
+    value = read_value(text)
+    return value if _is_gold(value, text) else None
 
 
 _NOTATION = re.compile(
-    r"\\[A-Za-z]|[\^'_≠]|\d ?:|\d([-/])\d+\1\d|(?:\d ?|[A-Z])[a-z]+\.? \d", re.ASCII
+    r"\\[A-Za-z]|[\^'_≠]|\d ?:|\d([-/])\d+\1\d|\d ?[a-z]+ \d|[A-Za-z]{3}\.? \d", re.ASCII
 )
 _COMMAND = re.compile(r"\\[A-Za-z]+(?:\{[a-z]+\})?")
 _LONG_WORD = re.compile(r"[A-Za-z]{2,}")
-_OTHER_WORDS = frozenset(("am", "pm", "at", "and", "or", "st", "nd", "rd", "th"))
+_OTHER_WORD = re.compile(
+    r"[ap]m|at|st|nd|rd|th|(?:jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec)[a-z]*",
+    re.IGNORECASE,
+)
+"""Of dates and times."""
 
 
 def _is_gold(value: Value | None, text: str) -> bool:
     r"""Whether a value is an answer, also one that only its own text equals: `\overline{AB}`.
 
     Such a text has a mark of mathematics, a date, a time or several quantities, and no words but
-    units, names and points.
+    units, months and points.
     """
     match value:
         case Either(values):
-            return all(_is_gold(each, text) for each in values)
+            return all(map(_is_gold, values, OR.split(text)))
         case Named(_, inner) if not isinstance(inner, Elements):
             return _is_gold(inner, text)
         case Choice() | Words():
@@ -347,8 +354,7 @@ def _is_gold(value: Value | None, text: str) -> bool:
         return True
     words = _LONG_WORD.findall(_COMMAND.sub(" ", text))
     return _NOTATION.search(text) is not None and all(
-        unit_name(word) or word.lower() in _OTHER_WORDS or word.isupper() or word.istitle()
-        for word in words
+        unit_name(word) or word.isupper() or _OTHER_WORD.fullmatch(word) for word in words
     )
 
 

@@ -7,13 +7,13 @@ tuples, intervals, inequalities, names. What is inside of an expression is math-
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import factorial
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from stages.rewards.final_answer import extract_answer
 from stages.rewards.number_parsing import (
@@ -112,7 +112,7 @@ _SYNONYMS = (
 )  # fmt: skip
 """Of well-known signs and sets one spelling."""
 _WELL_KNOWN = frozenset(("\\emptyset", "\\reals", "dne"))
-_OR = re.compile(r" or | \\text\{ ?or ?\} |\\text\{ or \}")
+OR = re.compile(r" or | \\text\{ ?or ?\} |\\text\{ or \}")
 PAIR = re.compile(r"[$ ]*\d+,\d+[$. ]*", re.ASCII)
 
 
@@ -164,17 +164,15 @@ def write_value(value: Value | None) -> str | None:
         case Named(_, inner):
             text = write_value(inner)
         case Elements(brackets, elements):
-            texts = [  # a letter is a variable, or a choice of several
+            texts = complete(
                 each[0]
                 if isinstance(each, Words | Choice) and len(each[0]) == 1
                 else write_value(each)
-                for each in elements
-            ]
-            left, right = brackets or "{}"
-            is_read = None not in texts
-            text = (
-                left + ",".join(texts if brackets else sorted(texts)) + right if is_read else None
+                for each in elements  # a letter is a variable, or a choice of several
             )
+            left, right = brackets or "{}"
+            content = None if texts is None else ",".join(texts if brackets else sorted(texts))
+            text = None if content is None else left + content + right
         case _:
             text = None
     return text
@@ -189,25 +187,30 @@ def compact(text: str) -> str:
 # --- alternatives, names and lists
 
 
+T = TypeVar("T")
+
+
+def complete(values: Iterable[T | None]) -> tuple[T, ...] | None:
+    """All of the values; None: one of them is missing."""
+    everything = tuple(values)
+    present = tuple(value for value in everything if value is not None)
+    return present if len(present) == len(everything) else None
+
+
 def _read_alternatives(answer: str) -> Value | None:
-    parts = _OR.split(answer)
-    return _join_alternatives([*map(read_value, parts)]) if len(parts) > 1 else None
+    values = complete(map(read_value, parts)) if len(parts := OR.split(answer)) > 1 else None
+    return None if values is None else _join_alternatives(values)
 
 
-def _join_alternatives(values: Sequence[Value | None]) -> Value | None:
+def _join_alternatives(values: Sequence[Value]) -> Value | None:
     """`a or b`: a union of inequalities, all solutions of one name, or either of two."""
-    if None in values:
-        return None
     names = [value.names if isinstance(value, Named) else None for value in values]
     inner = [value.value if isinstance(value, Named) else value for value in values]
     if {*names} <= {names[0], None} and names[0] is not None and len(names[0]) == 1:
         if all(isinstance(value, Elements) and value.brackets for value in inner):
-            intervals = [*map(to_text, values)]
-            return (
-                None
-                if None in intervals
-                else Named(names[0], Expression(r" \cup ".join(intervals), NO_UNIT))
-            )
+            intervals = complete(map(to_text, values))
+            union = Expression(r" \cup ".join(intervals or ()), NO_UNIT)
+            return None if intervals is None else Named(names[0], union)
         # In several units, as `5 km or 5000 m` and `p = 1/4 or 25%`, they may be one value.
         units = {value.unit.name for value in inner if isinstance(value, Number | Expression)}
         texts = [*map(write_value, inner)]
@@ -226,8 +229,8 @@ def to_text(value: Value) -> str | None:
         case Named((name,), inner) if isinstance(inner, Number | Expression):
             return f"{name} = {to_text(inner)}"
         case Named((_,), Elements(brackets, (low, high))) if brackets:
-            texts = to_text(low), to_text(high)
-            return None if None in texts else f"{brackets[0]}{', '.join(texts)}{brackets[1]}"
+            texts = complete((to_text(low), to_text(high)))
+            return texts and f"{brackets[0]}{', '.join(texts)}{brackets[1]}"
     return None
 
 
@@ -317,10 +320,9 @@ def _read_inequality(text: str) -> Value | None:
     bounds = [read_value(low or r"-\infty"), read_value(high or r"\infty")]
     if minus:
         first, second, bounds = second, first, [_negate(bound) for bound in reversed(bounds)]
-    if None in bounds:
-        return None
     brackets = ("[" if first in ("≤", "≥") else "(") + ("]" if second in ("≤", "≥") else ")")
-    return Named((letter,), Elements(brackets, tuple(bounds)))
+    ends = complete(None if isinstance(bound, Notation) else bound for bound in bounds)
+    return None if ends is None else Named((letter,), Elements(brackets, ends))
 
 
 def _negate(value: Value | None) -> Value | None:
@@ -353,16 +355,16 @@ def _read_elements(text: str) -> Value | None:
             for part in parts
             for sign in ("+-" if _PLUS_MINUS.search(part) else "+")
         ]
-    values = [read_value(part) for part in parts] if len(parts) > 1 and all(parts) else [None]
-    if None in values:
+    values = complete(map(read_value, parts)) if len(parts) > 1 and all(parts) else None
+    if values is None:
         return None
-    if not all(isinstance(value, Named) and len(value.names) == 1 for value in values):
-        return Elements(brackets, tuple(values))
-    names, inner = tuple(value.names[0] for value in values), tuple(value.value for value in values)
-    if len({*names}) == 1:
+    named = [value for value in values if isinstance(value, Named) and len(value.names) == 1]
+    names = tuple(value.names[0] for value in named)
+    if len(named) == len(values) and len({*names}) == 1:
         return _join_alternatives(values)
-    is_each = len({*names}) == len(names)
-    return Named(names, Elements("", inner)) if is_each else Elements(brackets, tuple(values))
+    if len({*names}) == len(values):
+        return Named(names, Elements("", tuple(value.value for value in named)))
+    return Elements(brackets, values)
 
 
 def _depths(text: str) -> list[int]:
@@ -529,10 +531,7 @@ def _read_expression(text: str, unit: str) -> Value | None:
 
 # --- words, choices and free variables
 
-_WORDS = re.compile(
-    r"([A-Za-z])\)?|\(([A-Za-z])\)|([A-Za-z]+(?:[ -][A-Za-z]+){0,3}|[A-Za-z]{3,}(?:[ -]\w+){1,3})",
-    re.ASCII,
-)
+_WORDS = re.compile(r"([A-Za-z])\)?|\(([A-Za-z])\)|([A-Za-z]+(?:[ -][A-Za-z]+){0,3})")
 _NO_WORDS = NUMBER_WORDS | {"nan", "inf"}
 MAX_WORDS = 40
 """Characters of an answer in words."""
