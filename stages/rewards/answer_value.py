@@ -517,7 +517,6 @@ def has_parts(answer: str) -> bool:
 
 def _read_expression(text: str, unit: str) -> Value | None:
     """Mathematics that is not mere arithmetic on numbers, and no prose."""
-    text = _DELIMITER.sub("", text).strip(" $.,;:")
     algebra = to_algebra(text) if not text.isascii() else text
     if algebra is None or _FRAGMENT.search(algebra):
         return None
