@@ -230,7 +230,7 @@ def to_text(value: Value) -> str | None:
             return f"{name} = {to_text(inner)}"
         case Named((_,), Elements(brackets, (low, high))) if brackets:
             texts = complete((to_text(low), to_text(high)))
-            return texts and f"{brackets[0]}{', '.join(texts)}{brackets[1]}"
+            return None if texts is None else brackets[0] + ", ".join(texts) + brackets[1]
     return None
 
 
