@@ -421,6 +421,12 @@ def is_strictly_correct(completion: str, gold: str, forms: Forms = None) -> bool
     return _ANSWER_LINE.fullmatch(last_line) is not None and is_correct(completion, gold, forms)
 
 
+def is_right_at_first(completion: str, gold: str, forms: Forms = None) -> bool:
+    """Whether the first of several final answers is right, and the last, which counts, is not."""
+    stated = list(answer_statements(completion, forms))
+    return bool(stated) and answers_match(stated[-1], gold) and not answers_match(stated[0], gold)
+
+
 def is_leniently_correct(completion: str, gold: str, forms: Forms = None) -> bool:
     """Whether the checker finds it right, or the last number of the text, stated or not, is."""
     if is_correct(completion, gold, forms):
