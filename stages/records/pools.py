@@ -85,6 +85,8 @@ class ProblemResult:
     """Share of the samples from which the answer checker reads an answer."""
     format_rate: float
     """Share that has the format of the demonstrations."""
+    right_first_rate: float
+    """Share that states a right answer first and a wrong one last: it ran on, or was not sure."""
     truncation_rate: float
     """Share that was cut at the length limit."""
     mean_tokens: float

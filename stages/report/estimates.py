@@ -22,7 +22,7 @@ BEST_TEMPERATURE = "best_temperature_accuracy"
 """Accuracy of a sample at the policy's best temperature (`sharpening.choose_temperature`)."""
 FIELDS = (
     MEAN, "mean_strict", "mean_lenient", GREEDY, "greedy_strict", "greedy_lenient",
-    "readable_rate", "format_rate", "truncation_rate", TOKENS,
+    "readable_rate", "format_rate", "right_first_rate", "truncation_rate", TOKENS,
 )  # fmt: skip
 """Estimates that are fields of ProblemResult with the same name, except that `greedy_accuracy` is
 its field `greedy_correct`. All other estimates are called `<method>/<n>`."""

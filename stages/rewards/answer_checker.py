@@ -27,6 +27,7 @@ from string import ascii_letters
 from stages.records.problems import Prompt
 from stages.rewards import symbolic_equality
 from stages.rewards.answer_value import (
+    OR,
     PAIR,
     Choice,
     Either,
@@ -39,6 +40,7 @@ from stages.rewards.answer_value import (
     Value,
     Words,
     compact,
+    complete,
     has_parts,
     is_operation,
     read_value,
@@ -120,8 +122,6 @@ def _match_single(answer: Value | None, gold: Value | None) -> bool:
             _is_equation(answer, gold)
         ):
             is_equal = _match_equations(answer, gold)
-        case (None, _) | (_, None):
-            is_equal = False
         case Named(), _:
             pair = _leave_out_names(answer, gold, is_gold=False)
             is_equal = pair is not None and match_values(*pair)
@@ -160,7 +160,9 @@ def _match_named(answer: Named, gold: Named) -> bool:
 _NUMBERED = re.compile(r"[a-z]_\d(?:,[a-z]_\d)+")
 
 
-def _leave_out_names(named: Named, other: Value, *, is_gold: bool) -> tuple[Value, Value] | None:
+def _leave_out_names(
+    named: Named, other: Value | None, *, is_gold: bool
+) -> tuple[Value, Value | None] | None:
     """A named value and another one without names, as they may be the same; None: they are not.
 
     `x = 1, y = 2` is the pair (1, 2), and no list. `x_1 = 1, x_2 = 2` is a list, of which a gold
@@ -230,8 +232,8 @@ def _match_equations(answer: Value, gold: Value) -> bool:
             return is_name and match_values(answer, read_value(right))
         case _, Expression(text) if "=" not in text:
             return False
-    texts = to_text(answer), to_text(gold)
-    return None not in texts and (compact(texts[0]) == compact(texts[1]) or _is_equal(*texts))
+    texts = complete((to_text(answer), to_text(gold)))
+    return texts is not None and (len({*map(compact, texts)}) == 1 or _is_equal(*texts))
 
 
 _COMPUTED = re.compile(r"\\|\^|\*\*|sqrt|pi|√|π")
@@ -316,27 +318,32 @@ def read_gold(text: str) -> str | None:
 @lru_cache(maxsize=65536)
 def _read_gold_value(gold: str) -> Value | None:
     """The value of a gold answer; None: it is no answer."""
-    value = read_value(tidy_gold(gold))
-    return value if _is_gold(value, gold) else None
+    text = tidy_gold(gold)
+    value = read_value(text)
+    return value if _is_gold(value, text) else None
 
 
 _NOTATION = re.compile(
-    r"\\[A-Za-z]|[\^'_≠]|\d ?:|\d([-/])\d+\1\d|(?:\d ?|[A-Z])[a-z]+\.? \d", re.ASCII
+    r"\\[A-Za-z]|[\^'_≠]|\d ?:|\d([-/])\d+\1\d|\d ?[a-z]+ \d|[A-Za-z]{3}\.? \d", re.ASCII
 )
 _COMMAND = re.compile(r"\\[A-Za-z]+(?:\{[a-z]+\})?")
 _LONG_WORD = re.compile(r"[A-Za-z]{2,}")
-_OTHER_WORDS = frozenset(("am", "pm", "at", "and", "or", "st", "nd", "rd", "th"))
+_OTHER_WORD = re.compile(
+    r"[ap]m|at|st|nd|rd|th|(?:jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec)[a-z]*",
+    re.IGNORECASE,
+)
+"""Of dates and times."""
 
 
 def _is_gold(value: Value | None, text: str) -> bool:
     r"""Whether a value is an answer, also one that only its own text equals: `\overline{AB}`.
 
     Such a text has a mark of mathematics, a date, a time or several quantities, and no words but
-    units, names and points.
+    units, months and points.
     """
     match value:
         case Either(values):
-            return all(_is_gold(each, text) for each in values)
+            return all(map(_is_gold, values, OR.split(text)))
         case Named(_, inner) if not isinstance(inner, Elements):
             return _is_gold(inner, text)
         case Choice() | Words():
@@ -347,8 +354,7 @@ def _is_gold(value: Value | None, text: str) -> bool:
         return True
     words = _LONG_WORD.findall(_COMMAND.sub(" ", text))
     return _NOTATION.search(text) is not None and all(
-        unit_name(word) or word.lower() in _OTHER_WORDS or word.isupper() or word.istitle()
-        for word in words
+        unit_name(word) or word.isupper() or _OTHER_WORD.fullmatch(word) for word in words
     )
 
 
@@ -413,6 +419,12 @@ def is_strictly_correct(completion: str, gold: str, forms: Forms = None) -> bool
     """Whether the last line is `#### n` and the checker finds it right."""
     last_line = strip_thinking(completion).rstrip().rpartition("\n")[2]
     return _ANSWER_LINE.fullmatch(last_line) is not None and is_correct(completion, gold, forms)
+
+
+def is_right_at_first(completion: str, gold: str, forms: Forms = None) -> bool:
+    """Whether the first of several final answers is right, and the last, which counts, is not."""
+    stated = list(answer_statements(completion, forms))
+    return bool(stated) and answers_match(stated[-1], gold) and not answers_match(stated[0], gold)
 
 
 def is_leniently_correct(completion: str, gold: str, forms: Forms = None) -> bool:

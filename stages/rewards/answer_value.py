@@ -7,13 +7,13 @@ tuples, intervals, inequalities, names. What is inside of an expression is math-
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import factorial
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from stages.rewards.final_answer import extract_answer
 from stages.rewards.number_parsing import (
@@ -112,7 +112,7 @@ _SYNONYMS = (
 )  # fmt: skip
 """Of well-known signs and sets one spelling."""
 _WELL_KNOWN = frozenset(("\\emptyset", "\\reals", "dne"))
-_OR = re.compile(r" or | \\text\{ ?or ?\} |\\text\{ or \}")
+OR = re.compile(r" or | \\text\{ ?or ?\} |\\text\{ or \}")
 PAIR = re.compile(r"[$ ]*\d+,\d+[$. ]*", re.ASCII)
 
 
@@ -164,23 +164,18 @@ def write_value(value: Value | None) -> str | None:
         case Named(_, inner):
             text = write_value(inner)
         case Elements(brackets, elements):
-            texts = [_letter_of(element) or write_value(element) for element in elements]
-            left, right = brackets or "{}"
-            is_read = None not in texts
-            text = (
-                left + ",".join(texts if brackets else sorted(texts)) + right if is_read else None
+            texts = complete(
+                each[0]
+                if isinstance(each, Words | Choice) and len(each[0]) == 1
+                else write_value(each)
+                for each in elements  # a letter is a variable, or a choice of several
             )
+            left, right = brackets or "{}"
+            content = None if texts is None else ",".join(texts if brackets else sorted(texts))
+            text = None if content is None else left + content + right
         case _:
             text = None
     return text
-
-
-def _letter_of(value: Value) -> str | None:
-    """A variable, or a choice of several."""
-    match value:
-        case Words(letter) | Choice(letter) if len(letter) == 1:
-            return letter
-    return None
 
 
 def compact(text: str) -> str:
@@ -192,25 +187,30 @@ def compact(text: str) -> str:
 # --- alternatives, names and lists
 
 
+T = TypeVar("T")
+
+
+def complete(values: Iterable[T | None]) -> tuple[T, ...] | None:
+    """All of the values; None: one of them is missing."""
+    everything = tuple(values)
+    present = tuple(value for value in everything if value is not None)
+    return present if len(present) == len(everything) else None
+
+
 def _read_alternatives(answer: str) -> Value | None:
-    parts = _OR.split(answer)
-    return _join_alternatives([read_value(part) for part in parts]) if len(parts) > 1 else None
+    values = complete(map(read_value, parts)) if len(parts := OR.split(answer)) > 1 else None
+    return None if values is None else _join_alternatives(values)
 
 
-def _join_alternatives(values: Sequence[Value | None]) -> Value | None:
+def _join_alternatives(values: Sequence[Value]) -> Value | None:
     """`a or b`: a union of inequalities, all solutions of one name, or either of two."""
-    if None in values:
-        return None
     names = [value.names if isinstance(value, Named) else None for value in values]
     inner = [value.value if isinstance(value, Named) else value for value in values]
     if {*names} <= {names[0], None} and names[0] is not None and len(names[0]) == 1:
         if all(isinstance(value, Elements) and value.brackets for value in inner):
-            intervals = [*map(to_text, values)]
-            return (
-                None
-                if None in intervals
-                else Named(names[0], Expression(r" \cup ".join(intervals), NO_UNIT))
-            )
+            intervals = complete(map(to_text, values))
+            union = Expression(r" \cup ".join(intervals or ()), NO_UNIT)
+            return None if intervals is None else Named(names[0], union)
         # In several units, as `5 km or 5000 m` and `p = 1/4 or 25%`, they may be one value.
         units = {value.unit.name for value in inner if isinstance(value, Number | Expression)}
         texts = [*map(write_value, inner)]
@@ -229,8 +229,8 @@ def to_text(value: Value) -> str | None:
         case Named((name,), inner) if isinstance(inner, Number | Expression):
             return f"{name} = {to_text(inner)}"
         case Named((_,), Elements(brackets, (low, high))) if brackets:
-            texts = to_text(low), to_text(high)
-            return None if None in texts else f"{brackets[0]}{', '.join(texts)}{brackets[1]}"
+            texts = complete((to_text(low), to_text(high)))
+            return None if texts is None else brackets[0] + ", ".join(texts) + brackets[1]
     return None
 
 
@@ -307,25 +307,22 @@ def _read_inequality(text: str) -> Value | None:
     if built := _BUILT.fullmatch(text):
         inner = _read_inequality(built[2])
         return inner if isinstance(inner, Named) and inner.names == (built[1],) else None
-    for sign, command in (("≤", r"\\le(?![a-z])"), ("≥", r"\\ge(?![a-z])")):
-        text = re.sub(command, sign, text)
+    text = re.sub(r"\\([lg])e(?![a-z])", lambda match: {"l": "≤", "g": "≥"}[match[1]], text)
     match = _BOUNDS.fullmatch(text.strip("$. "))
-    if match is None or not (match[2] or match[5]):
+    if match is None:
         return None
     low, first, minus, letter, second, high = match.groups()
-    is_rising = (first or second) in ("<", "≤")
-    if first and second and (second in ("<", "≤")) != is_rising:
+    signs = {first, second} - {None}
+    if signs and signs <= {">", "≥"}:
+        low, first, second, high = high, second, first, low
+    elif not signs or not signs <= {"<", "≤"}:
         return None
-    bounds = [read_value(bound or rf"{sign}\infty") for sign, bound in (("-", low), ("", high))]
-    if not is_rising:
-        first, second = second, first
-        bounds = [read_value(high or r"-\infty"), read_value(low or r"\infty")]
+    bounds = [read_value(low or r"-\infty"), read_value(high or r"\infty")]
     if minus:
         first, second, bounds = second, first, [_negate(bound) for bound in reversed(bounds)]
-    if None in bounds:
-        return None
-    left, right = ("[" if first in ("≤", "≥") else "("), ("]" if second in ("≤", "≥") else ")")
-    return Named((letter,), Elements(left + right, tuple(bounds)))
+    brackets = ("[" if first in ("≤", "≥") else "(") + ("]" if second in ("≤", "≥") else ")")
+    ends = complete(None if isinstance(bound, Notation) else bound for bound in bounds)
+    return None if ends is None else Named((letter,), Elements(brackets, ends))
 
 
 def _negate(value: Value | None) -> Value | None:
@@ -333,10 +330,9 @@ def _negate(value: Value | None) -> Value | None:
         case Number(number, unit):
             return Number(-number, unit)
         case Expression(text, unit):
-            is_term = re.fullmatch(r"\\?\w+", text)
-            return Expression(
-                text[1:] if text[0] == "-" else f"-{text}" if is_term else f"-({text})", unit
-            )
+            term = re.fullmatch(r"(-?)(\\?\w+)", text)
+            minus = "" if term is not None and term[1] else "-"
+            return Expression(minus + (f"({text})" if term is None else term[2]), unit)
     return None
 
 
@@ -352,23 +348,23 @@ def _read_elements(text: str) -> Value | None:
         text, brackets = group[2], "" if group[1] == "\\{" else group[1] + group[3]
     else:
         text = _AND.sub(", ", text)
-    parts = [*_split(text)]
+    parts = _split(text)
     if not brackets:
         parts = [
             _PLUS_MINUS.sub(sign, part)
             for part in parts
             for sign in ("+-" if _PLUS_MINUS.search(part) else "+")
         ]
-    values = [read_value(part) for part in parts] if len(parts) > 1 and all(parts) else [None]
-    if None in values:
+    values = complete(map(read_value, parts)) if len(parts) > 1 and all(parts) else None
+    if values is None:
         return None
-    if not all(isinstance(value, Named) and len(value.names) == 1 for value in values):
-        return Elements(brackets, tuple(values))
-    names, inner = tuple(value.names[0] for value in values), tuple(value.value for value in values)
-    if len({*names}) == 1:
+    named = [value for value in values if isinstance(value, Named) and len(value.names) == 1]
+    names = tuple(value.names[0] for value in named)
+    if len(named) == len(values) and len({*names}) == 1:
         return _join_alternatives(values)
-    is_each = len({*names}) == len(names)
-    return Named(names, Elements("", inner)) if is_each else Elements(brackets, tuple(values))
+    if len({*names}) == len(values):
+        return Named(names, Elements("", tuple(value.value for value in named)))
+    return Elements(brackets, values)
 
 
 def _depths(text: str) -> list[int]:
@@ -376,15 +372,12 @@ def _depths(text: str) -> list[int]:
     return list(accumulate((character in "([{") - (character in ")]}") for character in text))
 
 
-def _split(text: str) -> Iterator[str]:
+def _split(text: str) -> list[str]:
     """At the semicolons or commas outside of brackets; with a space behind some, `1,000` is one."""
-    depths = _depths(text)
-    for mark in (";", ", ", ","):
-        places = [at for at, depth in enumerate(depths) if depth == 0 and text.startswith(mark, at)]
-        if places or mark == ",":
-            ends = pairwise([-1, *places, len(text)])
-            return (text[start + 1 : end].strip() for start, end in ends)
-    raise AssertionError
+    outer = "".join(map(lambda char, depth: "\0" if depth else char, text, _depths(text)))
+    mark = next((mark for mark in (";", ", ") if mark in outer), ",")
+    ends = pairwise([-1, *(match.start() for match in re.finditer(mark, outer)), len(text)])
+    return [text[start + 1 : end].strip() for start, end in ends]
 
 
 # --- expressions
@@ -524,7 +517,6 @@ def has_parts(answer: str) -> bool:
 
 def _read_expression(text: str, unit: str) -> Value | None:
     """Mathematics that is not mere arithmetic on numbers, and no prose."""
-    text = _DELIMITER.sub("", text).strip(" $.,;:")
     algebra = to_algebra(text) if not text.isascii() else text
     if algebra is None or _FRAGMENT.search(algebra):
         return None
@@ -538,10 +530,7 @@ def _read_expression(text: str, unit: str) -> Value | None:
 
 # --- words, choices and free variables
 
-_WORDS = re.compile(
-    r"([A-Za-z])\)?|\(([A-Za-z])\)|([A-Za-z]+(?:[ -][A-Za-z]+){0,3}|[A-Za-z]{3,}(?:[ -]\w+){1,3})",
-    re.ASCII,
-)
+_WORDS = re.compile(r"([A-Za-z])\)?|\(([A-Za-z])\)|([A-Za-z]+(?:[ -][A-Za-z]+){0,3})")
 _NO_WORDS = NUMBER_WORDS | {"nan", "inf"}
 MAX_WORDS = 40
 """Characters of an answer in words."""
@@ -641,6 +630,7 @@ _HAS_WORDS = re.compile(
 )
 
 
+@lru_cache(maxsize=65536)
 def spell(text: str) -> str:
     """A text in one spelling: of spaces, and with words and numbers (times, dates) of both."""
     text = re.sub(r"^\\text\{([^{}]*)\}$", r"\1", text.strip(" $"))

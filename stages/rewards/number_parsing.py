@@ -79,10 +79,15 @@ _LATEX = (
         ),
         "",
     ),
-    (re.compile(r"\{,\}"), ","),
+    (re.compile(r" ?\{, ?\} ?"), ","),
     (re.compile(r"\\[cdt]frac"), r"\\frac"),
     (re.compile(r"^\s*\{([^{}]*)\}\s*$"), r"\1"),
-    (re.compile(r"\\(?:text|text[bi][ft]|math[rb][mf]|mbox|operatorname) *\{([^{}]*)\}"), r" \1 "),
+    (
+        re.compile(
+            r"\\(?:text(?:[bi][ft]|rm|normal)?|math[rb][mf]|mbox|operatorname) *\{([^{}]*)\}"
+        ),
+        r" \1 ",
+    ),
     (re.compile(r"\\(?:boldsymbol|underline) *\{([^{}]*)\}"), r"\1"),
     (re.compile(r"~"), " "),
     (re.compile(r"\^\{?\\circ\}?|\\degrees?(?![A-Za-z])"), "°"),

@@ -43,6 +43,7 @@ class CheckedCompletion:
         self.strictly_right = answer_checker.is_strictly_correct(completion, gold, forms)
         self.leniently_right = answer_checker.is_leniently_correct(completion, gold, forms)
         self.has_format = answer_checker.has_format(completion, forms)
+        self.right_first = answer_checker.is_right_at_first(completion, gold, forms)
 
 
 def evaluate_problem(
@@ -79,6 +80,7 @@ def evaluate_problem(
         },
         readable_rate=share(answer is not None for answer in answers),
         format_rate=share(sample.has_format for sample in samples),
+        right_first_rate=share(sample.right_first for sample in samples),
         truncation_rate=share(row.finish_reason == "length" for row in pool),
         mean_tokens=sum(len(row.completion_ids) for row in pool) / len(pool),
     )  # fmt: skip

@@ -456,7 +456,8 @@ def folder(tmp_path, monkeypatch):
                     "best_of/process": {"1": 0.5, "2": 0.5},
                     "weighted/process": {"1": 0.5, "2": 1.0},
                 },
-                readable_rate=1.0, format_rate=1.0, truncation_rate=0.0, mean_tokens=4.0,
+                readable_rate=1.0, format_rate=1.0, right_first_rate=0.0,
+                truncation_rate=0.0, mean_tokens=4.0,
                 auc={}, auc_in_format={},
             )
             for name in dict.fromkeys(row.id for row in pool)

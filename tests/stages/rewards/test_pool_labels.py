@@ -261,6 +261,9 @@ def test_the_evaluation_of_four_samples_worked_by_hand():
     assert alone.scores == {"good": [0.1, 0.4, 0.3, 0.2]}
     assert (alone.truncation_rate, alone.mean_tokens) == (0.25, 3.0)
     assert pool_accuracy([(THOUSAND, POOL), (PROMPT, [row(0)])]) == 3 / 5
+    run_on = [completion("#### 1000\n\nWhat is 1 + 2?\n#### 3"), completion("#### 3\n#### 1000", 1)]
+    result = evaluate_problem(THOUSAND, run_on, POOL[0], {}, ks=[1], orders=ORDERS[:, :2])
+    assert (result.right_first_rate, result.mean_accuracy) == (0.5, 0.5)
     three = [POOL[0], POOL[2], POOL[1]]
     result = evaluate_problem(THOUSAND, three, POOL[0], {}, ks=[1], orders=ORDERS[:, :3])
     assert (result.even_correct, result.num_correct) == (2, 2)
