@@ -94,9 +94,11 @@ def match_values(answer: Value | None, gold: Value | None) -> bool:
             is_equal = _match_all(values, golds)
         case Either(values), Elements(""):
             is_equal = match_values(Elements("", values), gold)
-        case ((Elements("", values) | Named((_,), Elements("", values))), Either(golds)) if (
-            _match_all(values, golds)
-        ):
+        case Elements("", values), Either(golds) if _match_all(values, golds):
+            is_equal = True
+        case Named(names, Elements("", values)), Either(golds) if _has_no_other_name(
+            gold, names
+        ) and _match_all(values, golds):
             is_equal = True
         case _, Either(golds):
             is_equal = any(match_values(answer, each) for each in golds)
@@ -165,11 +167,12 @@ def _leave_out_names(
 ) -> tuple[Value, Value | None] | None:
     """A named value and another one without names, as they may be the same; None: they are not.
 
+    Or with the same name: `x = 1 or x = 6` and `x = 1 or 6`, but not `x = 1 or w = 6`.
     `x = 1, y = 2` is the pair (1, 2), and no list. `x_1 = 1, x_2 = 2` is a list, of which a gold
     answer gives the order, and so is `AB = 1, CD = 2`, as it is written.
     """
     if len(named.names) == 1 or not isinstance(named.value, Elements) or named.value.brackets:
-        return named.value, other
+        return (named.value, other) if _has_no_other_name(other, named.names) else None
     if not isinstance(other, Elements) or other.brackets not in ("", "()"):
         return None
     names, values = named.by_name()
@@ -179,6 +182,12 @@ def _leave_out_names(
     if _NUMBERED.fullmatch(",".join(names)) and not is_gold and not other.brackets:
         return Elements("", values), other
     return named.value._replace(brackets="()"), other._replace(brackets="()")
+
+
+def _has_no_other_name(value: Value, names: tuple[str, ...]) -> bool:
+    """Whether no part of `a or b` is named otherwise."""
+    parts = value.values if isinstance(value, Either) else ()
+    return all(part.names == names for part in parts if isinstance(part, Named))
 
 
 def _match_elements(answer: Elements, gold: Elements) -> bool:

@@ -106,7 +106,8 @@ _SYNONYMS = (
     (re.compile(r"\\mid(?![A-Za-z])"), "|"),
     (re.compile(r"\\[lr]angle(?![A-Za-z])"), lambda match: "()"["r" in match[0][:2]]),
     (re.compile(r"\\varnothing|∅|\\\{ *\\\}|(?i:(?:the )?empty set|no solutions?)"), r"\\emptyset"),
-    (re.compile(r"(?i:(?:all )?real numbers)|\\mathbb\{?R\}?|\(-\\infty, *\\infty\)"), r"\\reals"),
+    (re.compile(r"(?i:(?:all )?real numbers)|\(-\\infty, *\\infty\)"), r"\\reals"),
+    (re.compile(r"\\mathbb(?:\{R\}| ?R(?![A-Za-z]))"), r"\\reals"),
     (re.compile(r"(?i:(?:the limit )?does not exist|dne)"), "dne"),
     (re.compile(r"(?<= solution)s"), ""),
 )  # fmt: skip

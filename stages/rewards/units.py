@@ -6,7 +6,7 @@ minutes` are not, nor are `5 am` and `5 pm`. Nothing is converted: `60 minutes` 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 _SPELLINGS = {
@@ -60,12 +60,12 @@ _SIDES = [
 _UNITLESS = re.compile(r"[\d\s.,/+\\{}()-]*", re.ASCII)
 _DOLLAR = re.compile(r"\\\$|^[^$]*\$[^$]*$")
 _CURRENCY = re.compile(r"[€£¥¢₹]|\b(?:USD|EUR|GBP|INR|Rs)\b")
-_REWRITES = (
+EXPONENTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+_REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"\^ ?\{? ?\\circ ?\}?|\\degrees?(?![A-Za-z])"), "° "),
     (re.compile(r"\\(?:text|text[bi][ft]|math[rb][mf]|mbox|operatorname)(?![A-Za-z])|[{}$]"), ""),
     (re.compile(r"\\[,;:! ]|~|\\(?=%)"), " "),
-    (re.compile(r" *\^ *2"), "²"),
-    (re.compile(r" *\^ *3"), "³"),
+    (re.compile(r" *\^ *([2-9])(?!\d)"), lambda exponent: EXPONENTS[int(exponent[1])]),
     (re.compile(r"\b(?:square|sq\.?) ([A-Za-z]+)"), r"\1²"),
     (re.compile(r"\b(?:cubic|cu\.?) ([A-Za-z]+)"), r"\1³"),
     (re.compile(r"\b([ap])\.m\b", re.IGNORECASE), r"\1m"),
@@ -73,7 +73,7 @@ _REWRITES = (
     (re.compile(r"\bin +(?=[A-Za-z])"), " "),  # `12 in total`
 )  # fmt: skip
 _TAIL = re.compile(r"[^0-9]*$")
-_TOKEN = re.compile(r"[^\W\d_]+[²³]?|[/°%]")
+_TOKEN = re.compile(r"[^\W\d_]+|[/°%]")
 _PER = frozenset(("/", "per", "a", "an", "each", "every"))
 
 
@@ -132,9 +132,9 @@ def read_unit(text: str) -> Unit:
 
 def _first_unit(words: Sequence[str]) -> str | None:
     for word in words:
-        name = unit_name(word.rstrip("²³"))
+        name = unit_name(word.rstrip(EXPONENTS))
         if name is not None:
-            return name + word[len(word.rstrip("²³")) :]
+            return name + word[len(word.rstrip(EXPONENTS)) :]
     return None
 
 

@@ -122,8 +122,10 @@ def is_excepted(gold: str, other: str) -> bool:
     r"""Whether they are equal for a reason.
 
     At infinity an interval has no end that a bracket could include; `C)` and `(E) 13` are the
-    choices C and E.
+    choices C and E; of seven, three are chosen in as many ways as four.
     """
+    if (gold, other) == (r"\binom{7}{3}", r"\binom{7}{4}"):
+        return True
     is_interval = "infty" in gold and gold[1:-1] == other[1:-1]
     choices = [answer_value.read_value(text) for text in (gold, other)]
     letters = [choice.letters for choice in choices if isinstance(choice, answer_value.Choice)]
