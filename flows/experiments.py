@@ -55,7 +55,9 @@ def tabulate_experiments(shown: Sequence[Any], measure: str | None = None) -> tu
     measures = sorted({name for data in finished for name in list_measures(data)})
     chosen = measure or (ACCURACY if ACCURACY in measures or not measures else measures[0])
     if measure is not None and measure not in measures:
-        raise ValueError(f"no experiment has {measure}: name one of {', '.join(measures)}")
+        names = ", ".join(measures)
+        remedy = f"name one of {names}" if names else "there is no number here: `dvc pull`"
+        raise ValueError(f"no experiment has {measure}: {remedy}")
     before = flatten_params(commit["data"])
     changes = [
         {
@@ -90,7 +92,11 @@ def read_finished(experiment: Experiment) -> Experiment | None:
 def list_measures(data: Experiment | None) -> dict[str, dict[str, float]]:
     """Measure -> policy -> number."""
     metrics = (data or {}).get("metrics") or {}
-    return {PurePath(path).stem: content["data"] for path, content in metrics.items()}
+    return {
+        PurePath(path).stem: content["data"]
+        for path, content in metrics.items()
+        if "data" in content  # else it is not here
+    }
 
 
 def flatten_params(data: Experiment | None) -> dict[str, Any]:

@@ -17,7 +17,6 @@ Options -j and --timeout-hours as of `python -m flows.local`.
 
 import base64
 import csv
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,11 +33,13 @@ from prefect.blocks.abstract import NotificationBlock
 from prefect.blocks.core import Block
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State
+from prefect.exceptions import PrefectHTTPStatusError
 from prefect.runtime import deployment
 from prefect.runtime import flow_run as current_run
 from prefect.states import Completed, Failed
 
-from flows.agents import Agents, make_log
+from flows.agents import Agents, describe_refusal, make_log
+from flows.command_line import run
 from flows.execute import Result, StageOutcome, run_stage
 from flows.local import make_parser, print_report, run_plan, summary, table_rows
 from flows.plan import StageNode, make_plan
@@ -196,18 +197,21 @@ def main() -> int:
     if options.seeds and not options.pools:
         parser.error("--seeds needs --pools, whose agents compute them")
     exit_when_terminated()
-    state = pipeline(
-        options.stages or None,
-        max_parallel=options.max_parallel,
-        timeout_hours=options.timeout_hours,
-        remote=options.remote,
-        pools=options.pools,
-        seeds=options.seeds,
-        alert=options.alert,
-        return_state=True,
-    )
+    try:
+        state = pipeline(
+            options.stages or None,
+            max_parallel=options.max_parallel,
+            timeout_hours=options.timeout_hours,
+            remote=options.remote,
+            pools=options.pools,
+            seeds=options.seeds,
+            alert=options.alert,
+            return_state=True,
+        )
+    except PrefectHTTPStatusError as error:
+        raise ValueError(describe_refusal(error)) from None
     return 0 if state.is_completed() else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -132,7 +132,8 @@ class RunComparison:
         """Differences in what a stage reads and no stage wrote."""
         old, new = self.before.stages.get(name), self.after.stages[name]
         if old is None:
-            yield f"{name} is new"
+            _, at, row = name.partition("@")  # all stages of a row have one cause
+            yield f"the row {row} is new" if at else f"{name} is new"
             return
         if old.command != new.command:
             yield f"the row of {name}: {old.command} -> {new.command}"
@@ -243,12 +244,18 @@ class RunComparison:
         return f"nothing that {name} reads: it ran on {old}, then on {new}"
 
     def compare_accuracies(self) -> Iterator[str]:
-        """Accuracy before and after, with the difference, of policies whose evaluation differs."""
-        for name in filter(self.before.stages.__contains__, self.after.stages):
-            path = f"{EVALUATIONS}{name.partition('@')[2]}"
-            if (md5 := self.digests(name, "outs").get(path)) is None:
+        """Accuracy before and after, with the difference, of policies whose evaluation differs.
+
+        Of a new policy its accuracy.
+        """
+        for name, stage in self.after.stages.items():
+            path, old_stage = f"{EVALUATIONS}{name.partition('@')[2]}", self.before.stages.get(name)
+            md5 = ["" if run is None else run.outs.get(path, "") for run in (old_stage, stage)]
+            if not md5[1] or md5[0] == md5[1]:
                 continue
             files = [self.cache.read_files(key, "per_problem.jsonl") for key in md5]
+            if old_stage is None:
+                files[0] = files[1]
             seeds = sorted(files[0].keys() & files[1].keys())
             old, new = ([read_accuracies(side[seed]) for seed in seeds] for side in files)
             ids = sorted(set[str].intersection(*map(set, [*old, *new]))) if seeds else []
@@ -257,6 +264,9 @@ class RunComparison:
                 yield f"  {policy}: no problem and seed of both is in the cache"
                 continue
             cells = [np.array([[[row[key]] for key in ids] for row in side]) for side in (old, new)]
+            if old_stage is None:
+                yield f"  {policy}: {format_percent(cells[1])} of {len(ids)} problems, new"
+                continue
             shown = [*map(format_percent, cells), format_percent(cells[1] - cells[0], lowest=-1.0)]
             difference = f"{shown[2]} of the same {len(ids)} problems"
             yield f"  {policy}: {shown[0]} -> {shown[1]}, {difference}"

@@ -18,7 +18,6 @@ that no name reaches a shell unchecked.
 """
 
 import hashlib
-import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -53,7 +52,6 @@ from stages.tables import (
 
 DVC_YAML = Path("dvc.yaml")
 RECIPES = Path("stages/recipes")
-CARD = DATA / "prepared/data_card.json"
 PLAN = DATA / "plan.json"
 INPUTS = DATA / "inputs.json"
 """SHA-256 of every file that prepare_data reads; it depends on this file."""
@@ -116,13 +114,6 @@ def write_plan(params: dict[str, Any], tables: Tables) -> None:
                 f"model.path {path} is outside {DATA / RAW}, so DVC does not notice an edit of its "
                 f"files: after one, run `dvc repro -f plan`"
             )
-    if CARD.is_file():  # else the problems are not prepared
-        counts = json.loads(CARD.read_text(encoding="utf-8"))["counts"]
-        if num_problems := counts.get("test", 0):
-            from stages.report import forecast  # with scipy
-
-            comparison = forecast.plan_comparison(params, tables, num_problems)
-            notes.append(forecast.describe_forecast(*comparison))
     sys.stdout.writelines(f"{note}\n" for note in notes)
 
 
@@ -263,7 +254,7 @@ def delete_stale(data: Path, tables: Tables) -> None:
         for path in sorted((data / folder).iterdir()):
             row = path.name
             if row.startswith("."):  # what `runtime/outputs` left; no row's name begins so
-                row = row[1:].removesuffix(".partial").removesuffix(".old")
+                row = row[1:].rpartition(".")[0]  # `.sft.old`, `.sft.partial`
             if row not in names:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         if not names:

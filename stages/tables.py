@@ -333,6 +333,12 @@ def check_source(row: TableRow, tables: Tables) -> str | None:
             f"expected a file in {DATA / RAW} (`{RAW}/<file>`) or a data set of the hub "
             f"(`{HUB}/<owner>/<name>`), found {on!a:.103}"
         )
+    elif on not in folders and kind == OWN and kind in kinds:
+        path = OWN_SOURCES[row.table] / name
+        problem = (
+            f"there is no file {ascii(str(path))[1:-1]:.103}.py: write it, and for `dvc exp run`, "
+            f"which copies what git knows, `git add` it{suggest(on, folders)}"
+        )
     elif on not in folders:
         problem = f"no row makes {on!a:.103}{suggest(on, folders)}"
     elif split != "train":

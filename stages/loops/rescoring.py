@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+from pydantic import ValidationError
+
 from stages.config import Params
 from stages.loops import rl, rollout_rewards
 from stages.loops.method import GroupRlConfig, Method, PpoConfig
@@ -131,6 +133,8 @@ def read_rollouts(policy: str, seed: int) -> Iterator[tuple[list[Rollout], Rollo
     prompts = {row.id: row for row in lines.read_lines(PROMPTS / "train.jsonl", Prompt)}
     path = DATA / f"policies/{policy}/training/{seed}/rollouts.jsonl"
     outputs.check_exists(path)
+    if not path.stat().st_size:
+        raise ValueError(f"{path} is empty: `dvc checkout {path.parents[1]}` restores it")
     for _, batch in groupby(lines.read_lines(path, Rollout), key=lambda row: row.step):
         stored = list(batch)
         yield stored, join_batch(stored, prompts)
@@ -182,7 +186,12 @@ def load_reward(name: str, seed: int, compute: ComputeConfig, max_new_tokens: in
         )
     function, file_name = None, name.removeprefix(reward_file.OWN)
     if name.startswith(PRESETS):
-        composition = Composition.model_validate(load_preset(name.removeprefix(PRESETS)))
+        try:
+            composition = Composition.model_validate(load_preset(name.removeprefix(PRESETS)))
+        except ValidationError:
+            raise ValueError(
+                f"{name} is no preset of `by: rule`: name one with `components`"
+            ) from None
         if composition.needs_model() or "own" in composition.kinds():
             raise ValueError(
                 f"{name} asks a model or a function: make it a row of `rewards`, run `dvc repro`, "

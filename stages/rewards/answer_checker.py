@@ -184,7 +184,7 @@ def _leave_out_names(
     return named.value._replace(brackets="()"), other._replace(brackets="()")
 
 
-def _has_no_other_name(value: Value, names: tuple[str, ...]) -> bool:
+def _has_no_other_name(value: Value | None, names: tuple[str, ...]) -> bool:
     """Whether no part of `a or b` is named otherwise."""
     parts = value.values if isinstance(value, Either) else ()
     return all(part.names == names for part in parts if isinstance(part, Named))

@@ -1,11 +1,11 @@
 """Near copies of test questions among what is trained on, by their common 8-grams.
 
 A text is a near copy of a test question if it holds more than half of the question's different
-8-grams of words. Words are runs of letters and digits in lower case, so numbers count: a template
-with other numbers is another question, unless it is long and few of its words are numbers. A
-question of fewer than 8 words has no 8-gram, and no near copies. An 8-gram that stands in more than
-1 % of the test questions, and in three at least, is the data set's template or instruction, and
-does not count.
+8-grams of words. Words are runs of letters and digits in lower case, of scripts without spaces two
+characters, about the length of their words. So numbers count: a template with other numbers is
+another question, unless it is long and few of its words are numbers. A question of fewer than 8
+words has no 8-gram, and no near copies. An 8-gram that stands in more than 1 % of the test
+questions, and in three at least, is the data set's template or instruction, and does not count.
 
 Lambert et al. 2024, "Tulu 3: Pushing Frontiers in Open Language Model Post-Training", section 3.2
 (https://arxiv.org/abs/2411.15124), compare test instances with single training instances by 8-grams
@@ -23,7 +23,11 @@ N = 8
 MAX_SHARE = 0.5
 MAX_FREQUENCY, MIN_COUNT = 0.01, 3
 """Share and number of test questions; what is in more of them than either is a template."""
-_WORD = re.compile(r"\w+")
+_NO_SPACES = (
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
+)
+"""Scripts without spaces: Thai, Lao, Burmese, Khmer, kana, Chinese characters."""
+_WORD = re.compile(rf"[{_NO_SPACES}]{{1,2}}|[^\W{_NO_SPACES}]+")
 
 
 def split_words(text: str) -> list[str]:

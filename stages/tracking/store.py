@@ -56,15 +56,19 @@ PATIENCE = 0.75 if "DVC_STAGE" in os.environ else 10.0
 pipeline."""
 SECONDS_BETWEEN_PINGS = 0.2
 SECRET = re.compile(
-    r"((?:[?&;#](?:sig|pwd|[\w-]*(?:token|secret|signature))"
-    r"|(?<![\w-])[\w-]*(?:password|accesssignature|(?:api|access|account)[_-]?key))="
-    r"[\"']?)[^&;\s\"']+",
+    r"((?:(?:[?&;#](?:sig|pwd|[\w-]*(?:token|signature))"
+    r"|(?<![\w-])[\w-]*(?:password|secret|accesssignature|(?:api|access|account)[_-]?key))"
+    r"(?:=|[\"']\s*:\s*)|\bbearer\s)[\"']?)[^&;\s\"']+",
     re.IGNORECASE,
 )
-"""A word of an address's query, or of a connection string, with a value that gives access.
+"""A word of an address's query, a connection string or a header, with a value that gives access.
 
 Words that also stand in harmless text (`pad_token=3`) count only after a `?`, `&`, `;` or `#`.
 """
+TOKEN = re.compile(
+    r"(?<![\w/.-])((?:[a-z]{2,8}[_-])+)(?=\w*[a-z])(?=\w*[A-Z])(?=(?:[a-zA-Z]*\d+){2})\w{16,}"
+)
+"""A token by its looks: a short word, as `hf_` or `sk-`, and a long mixture of letters, digits."""
 MAX_SECONDS = 300.0
 """Seconds after which a call stops and leaves what is missing to the next call: a slow server must
 not hold up a pipeline, either."""
@@ -262,6 +266,6 @@ def describe_outage(error: Exception, module: str) -> str:
 
 
 def hide_secrets(text: str) -> str:
-    """`text` with user, password and secret words of the query of every address in it hidden."""
+    """`text` without the users, passwords, tokens and other secrets in it."""
     text = re.sub(r"//([^/\s:]*:\S*|[^/@\s]+)@", "//***@", text)
-    return SECRET.sub(r"\1***", text)
+    return TOKEN.sub(r"\1***", SECRET.sub(r"\1***", text))

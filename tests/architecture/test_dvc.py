@@ -4,6 +4,7 @@ A key that a stage reads but DVC does not watch gives stale results; one that DV
 stage reads reruns work in vain.
 """
 
+import shutil
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from dvc.repo import Repo
 from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
+from dvc.utils.hydra import apply_overrides
 
 from flows.plan import StageNode, downstream, read_graph
 from stages import auto, plan_checks, tables
@@ -120,6 +122,17 @@ def test_plan_comes_before_anything_that_could_look_at_what_it_deletes():
 
 
 # --- parameters
+
+
+def test_an_applied_experiment_changes_the_lines_of_its_parameters_alone(tmp_path):
+    path, changes = tmp_path / "params.yaml", ["grpo.num_steps=8", "seeds=[0,1,3]"]
+    before = (ROOT / "params.yaml").read_text(encoding="utf-8").splitlines()
+    shutil.copy(ROOT / "params.yaml", path)
+    apply_overrides(path, changes)  # as `dvc exp run -S` does
+    pairs = zip(before, path.read_text(encoding="utf-8").splitlines(), strict=True)
+    assert [pair for pair in pairs if pair[0] != pair[1]] == [
+        ("- 2", "- 3"), ("  num_steps: auto", "  num_steps: 8")
+    ]  # fmt: skip
 
 
 def list_watched(body: Mapping[str, Any], kind: str) -> set[str]:

@@ -39,7 +39,7 @@ from toy_repo import (
     wait_until,
 )
 
-from flows import agents, sweep
+from flows import agents, pipeline, sweep
 from flows.plan import StageNode
 from flows.process import Runner, kill_tree
 from flows.redaction import hide_secrets
@@ -185,6 +185,18 @@ def test_a_server_that_refuses_is_asked_again_if_it_is_broken(monkeypatch, statu
         assert caught.value.__suppress_context__
         assert "sekret" not in " ".join([*logged, str(caught.value)])
         assert "***@127" in str(caught.value)
+
+
+def test_a_pipeline_with_a_wrong_password_ends_with_a_message(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["flows.pipeline"])
+    monkeypatch.setattr(pipeline, "exit_when_terminated", lambda: None)
+    with (
+        http_server(401) as port,
+        temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{port}/api"}),
+        pytest.raises(ValueError, match=r"401.*PREFECT_API_AUTH_STRING") as stop,
+    ):
+        pipeline.main()
+    assert stop.value.__suppress_context__
 
 
 def test_a_sweep_without_a_server_prints_no_password(monkeypatch) -> None:

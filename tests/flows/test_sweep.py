@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from flows.experiments import tabulate_experiments
-from flows.sweep import expand_grid, name_point
+from flows.sweep import check_changes, expand_grid, name_point
 
 
 def test_the_points_of_a_grid() -> None:
@@ -34,6 +34,26 @@ def test_a_point_has_a_name_that_git_takes_and_no_folder(changes: list[str]) -> 
 def test_a_change_that_cannot_be_read_is_refused(change: str) -> None:
     with pytest.raises(ValueError, match=change[-1]):
         expand_grid([change])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("a.c=1", r"params.yaml: Could not override 'a.c'"),
+        ("other.yaml:a=1", "other.yaml"),
+        ("+a.c=1", None),
+        ("a.b=1", None),
+    ],
+)
+def test_a_key_that_the_file_does_not_have_is_refused(change, words, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text("a: {b: 0}\n")
+    if words is None:
+        check_changes([change])
+    else:
+        with pytest.raises(ValueError, match=words):
+            check_changes([change])
+    assert (tmp_path / "params.yaml").read_text() == "a: {b: 0}\n"
 
 
 def data(steps: int, **measures: dict[str, float]) -> dict[str, object]:
@@ -76,3 +96,6 @@ def test_another_measure_is_tabulated_and_one_that_nobody_has_refused() -> None:
     assert "grpo" not in rows[1]
     with pytest.raises(ValueError, match="accuracy, gain"):
         tabulate_experiments(SHOWN, "gane")
+    absent = {"params": {}, "metrics": {"data/headlines/gain.json": {"error": {"type": "missing"}}}}
+    with pytest.raises(ValueError, match="dvc pull"):
+        tabulate_experiments([{"rev": "0", "name": None, "data": absent, "experiments": None}], "x")

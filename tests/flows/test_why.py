@@ -102,9 +102,11 @@ def test_causes_of(place: Place, name: str) -> None:
     assert [line.replace(old, "OLD") for line in lines[1:]] == expected
 
 
-def test_a_row_that_is_new_has_no_other_cause(place: Place) -> None:
+def test_a_row_that_is_new_is_one_cause_and_has_its_accuracy(place: Place) -> None:
     lines = place.describe(place.write("old.lock", without="@right"), place.write("new.lock"))
-    assert lines[1:4] == ["", "train@right is new", "  other results: train@right"]
+    assert lines[1:4] == ["", "the row right is new", "  other results: train@right evaluate@right"]
+    assert lines[-1].startswith("  right: 35.0 [")  # of 25, 35 and 45 %
+    assert lines[-1].endswith("] of 3 problems, new")
 
 
 def test_without_the_cache_it_says_what_it_does_not_know(place: Place) -> None:

@@ -217,10 +217,12 @@ NO_TABLES: tables.Tables = {table: {} for table in TABLES}
 
 def test_outputs_that_no_row_makes_are_deleted_and_every_table_has_a_folder(tmp_path):
     lasting = ["policies/base/model", "policies/sft/model", "samples/sft", "runs/train/sft", "raw",
-               "policies/.sft.partial", "runs/prepare_data", "studies/search"]  # fmt: skip
+               "policies/.sft.partial", "policies/.sft.old", "runs/prepare_data",
+               "studies/search"]  # fmt: skip
     stale = ["policies/dapo/model", "samples/dapo", "evaluations/dapo", "journals/train/dapo",
              "journals/sample/dapo", "pools/dapo", "pools/.dapo.partial", "samples/base",
-             "journals/reward/old", "policies/sft.old", "policies/sft.partial"]  # fmt: skip
+             "journals/reward/old", "policies/sft.old", "policies/sft.partial",
+             "policies/.sft.old.partial", "policies/.sft.partial.old"]  # fmt: skip
     for folder in (*lasting, *stale):
         (tmp_path / folder).mkdir(parents=True)
     plan.delete_stale(tmp_path, NO_TABLES | {"policies": {"sft": {}}})

@@ -41,7 +41,7 @@ def finished_run(tmp_path, monkeypatch):
     """A policy that GRPO trained for two steps on one problem, with two seeds."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "stages", tmp_path / "stages", ignore=shutil.ignore_patterns("*.py"))
-    params = (ROOT / "params.yaml").read_text().replace("seeds: [0, 1, 2]", f"seeds: {[*SEEDS]}")
+    params = (ROOT / "params.yaml").read_text().replace("\n- 2\n", "\n")  # as SEEDS
     (tmp_path / "params.yaml").write_text(params)
     plan = {"policies": {"rl": {"train": "grpo", "preset": "dr_grpo", "from": "base",
                                 "on": "rewards/rule"}}, "pools": {}}  # fmt: skip
@@ -109,11 +109,17 @@ def test_punishments_of_the_preset_are_paid_with_any_reward():
 
 @pytest.mark.parametrize(("words", "mentions"), [
     (("sft",), "sft"), (("rl", "--reward", "unknown"), "unknown"),
-    (("rl", "--reward", "presets/judge"), "judge"),
+    (("rl", "--reward", "presets/judge"), "presets/judge is no preset of `by: rule`"),
 ])  # fmt: skip
 def test_what_cannot_be_rewarded_again_is_refused(words, mentions):
     with pytest.raises(ValueError, match=mentions):
         rescore.main(*words)
+
+
+def test_an_empty_file_of_completions_is_refused():
+    (DATA / f"policies/rl/training/{SEEDS[0]}/rollouts.jsonl").write_text("")
+    with pytest.raises(ValueError, match=r"empty: `dvc checkout data/policies/rl/training`"):
+        rescore.main("rl", "--reward", "rewards/terse")
 
 
 def make_row(index, old, new):

@@ -406,6 +406,15 @@ def test_an_8_gram_of_three_questions_is_a_template(count, is_template):
     assert found == [None if is_template else 0]
 
 
+@pytest.mark.parametrize("template", [
+    "小明有{}个苹果，妈妈又给了他{}个，然后他吃掉了{}个。请问小明现在一共还有多少个苹果没有吃？",
+    "สมชายมีส้ม{}ผลแม่ให้เขาอีก{}ผลแล้วเขากินไป{}ผลตอนนี้สมชายมีส้มเหลืออยู่ทั้งหมดกี่ผล",
+])  # fmt: skip
+def test_near_copies_are_known_in_languages_without_spaces(template):
+    question, other = template.format(3, 4, 2), template.format(51, 62, 8)
+    assert [*near_copies.find_near_copies([f"({question})", other], [question])] == [0, None]
+
+
 def test_near_copies_of_the_test_are_left_out_of_the_other_splits():
     test = change(1, id="t", question=grams(0, 17), split="test")
     copy = change(2, id="c", question="Copy this.", solution=grams(0, 17))
