@@ -27,7 +27,7 @@ from typing import Any
 import psutil
 from conftest import shrink
 from pipeline_copy import PipelineCopy, find_edit, make_environment
-from resume.killed_stages import FAMILIES, KilledStages, wait_for_end
+from resume.killed_stages import FAMILIES, KilledStages, remove, wait_for_end
 from ruamel.yaml import YAML
 
 from flows.dvc_internals import mend
@@ -77,8 +77,8 @@ def open_stages(folder: Path) -> KilledStages:
         shutil.copy(lock, expected)
     mend(lock.parent)
     shutil.copy(expected, lock)  # a part of the sweep may have been cut off
-    for scratch in (lock.parent / ".pipe").glob("*@*"):
-        shutil.rmtree(scratch)
+    for scratch in (lock.parent / ".pipe").glob("*@*"):  # folders, and locks
+        remove(scratch)
     command = [sys.executable, "-m", "dvc", "checkout", "-q", "-f", "--allow-missing"]
     subprocess.run(command, cwd=lock.parent, env=make_environment(), check=True)
     return KilledStages(SimpleNamespace(path=lock.parent))
