@@ -1,4 +1,7 @@
-"""The few numbers of a stage by which it is known: its closing line, and its run in MLflow."""
+"""The few numbers of a stage by which it is known: its closing line, and its run in MLflow.
+
+An edit shows there after `posttrain track`: no output depends on it.
+"""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
 """Sweep of kills: every kind of stage, each signal, random moments; how many end with other bits.
 
-    cd tests && python -m resume FOLDER -n 200 [--seconds 280] [--seed 0]
+    cd tests && python -m resume FOLDER -n 200 [--seconds 280] [--seed 0] [--stages train@sft ...]
 
 FOLDER gets a small pipeline of all kinds of stages (pipeline_edits.yaml: `families`, and a policy
 whose update takes 30 s), made up to date first. Each trial runs one stage as if it had never run,
@@ -27,7 +27,7 @@ from typing import Any
 import psutil
 from conftest import shrink
 from pipeline_copy import PipelineCopy, find_edit, make_environment
-from resume.killed_stages import FAMILIES, KilledStages, wait_for_end
+from resume.killed_stages import FAMILIES, KilledStages, remove, wait_for_end
 from ruamel.yaml import YAML
 
 from flows.dvc_internals import mend
@@ -46,21 +46,20 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=200, help="kills")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no trial after")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--stages", nargs="+", default=STAGES, help="which, in turn")
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
     stages, trials = open_stages(options.folder), options.folder / "trials.jsonl"
-    for number in range(10**6):
+    while True:
         done = [json.loads(line) for line in trials.read_text().splitlines()]
         if sum(len(trial["kills"]) for trial in done) >= options.n or time.monotonic() > end:
-            break
-        if number >= len(done):
-            stage = STAGES[number % len(STAGES)]
-            trial = try_stage(stages, stage, random.Random(f"{options.seed} {number}"))
-            with trials.open("a") as file:
-                file.write(json.dumps({"stage": stage, **trial}) + "\n")
-            print(f"{stage}: {trial}")
-    return report([json.loads(line) for line in trials.read_text().splitlines()])
+            return report(done)
+        stage = options.stages[len(done) % len(options.stages)]
+        trial = try_stage(stages, stage, random.Random(f"{options.seed} {len(done)}"))
+        with trials.open("a") as file:
+            file.write(json.dumps({"stage": stage, **trial}) + "\n")
+        print(f"{stage}: {trial}", flush=True)
 
 
 def open_stages(folder: Path) -> KilledStages:
@@ -78,9 +77,9 @@ def open_stages(folder: Path) -> KilledStages:
         shutil.copy(lock, expected)
     mend(lock.parent)
     shutil.copy(expected, lock)  # a part of the sweep may have been cut off
-    for scratch in (lock.parent / ".pipe").glob("*@*"):
-        shutil.rmtree(scratch)
-    command = [sys.executable, "-m", "dvc", "checkout", "-q", "-f"]
+    for scratch in (lock.parent / ".pipe").glob("*@*"):  # folders, and locks
+        remove(scratch)
+    command = [sys.executable, "-m", "dvc", "checkout", "-q", "-f", "--allow-missing"]
     subprocess.run(command, cwd=lock.parent, env=make_environment(), check=True)
     return KilledStages(SimpleNamespace(path=lock.parent))
 
@@ -129,7 +128,7 @@ def try_stage(stages: KilledStages, stage: str, draw: random.Random) -> dict[str
         differs = differs or f"{type(error).__name__}: {error}"
     if differs:  # the next trials need its outputs
         shutil.copy(stages.path.parent / "expected.lock", stages.path / "dvc.lock")
-        command = [sys.executable, "-m", "dvc", "checkout", "-q", "-f"]
+        command = [sys.executable, "-m", "dvc", "checkout", "-q", "-f", "--allow-missing"]
         subprocess.run(command, cwd=stages.path, env=make_environment(), check=True)
     return {"kills": kills, "differs": differs}
 

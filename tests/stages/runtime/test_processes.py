@@ -251,7 +251,7 @@ def die():
 
 @pytest.mark.parametrize(("fail", "error", "mentions"), [
     (refuse, ValueError, "found b"), (fail_with_code, RuntimeError, "Coded: code 7"),
-    (die, RuntimeError, "seed 1 .*-9$"),
+    (die, ValueError, "seed 1 .*-9$"),
 ], ids=["refusal", "coded", "killed"])  # fmt: skip
 def test_the_failure_of_a_seed_is_named_and_asks_the_others_to_end(fail, error, mentions, run):
     def fail_second(run):
