@@ -56,7 +56,7 @@ def load_own_function(
     name: str,
     arguments: Sequence[str],
     keywords: Sequence[str] = (),
-    files: Collection[str] = (),
+    files: Collection[str] | None = (),
 ) -> Callable[..., Any]:
     """The function `name` of stages/<folder>/own/<word>.py; a ValueError where there is none."""
     module, file = load_own_module(folder, word, files), f"stages/{folder}/own/{word}.py"
@@ -91,12 +91,12 @@ def check_arguments(
         raise ValueError(f"{place}: expected `def`, found `async def`: call `asyncio.run` in it")
 
 
-def load_own_module(folder: str, word: str, files: Collection[str] = ()) -> ModuleType:
+def load_own_module(folder: str, word: str, files: Collection[str] | None = ()) -> ModuleType:
     """The module stages/<folder>/own/<word>.py; a ValueError where there is none.
 
     That file, what it imports (`own_imports`), and the files that rows list are dependencies of the
     rows that name it; that it opens no other is seen to (`opened_files`). `files`: others of which
-    DVC knows.
+    DVC knows; None: of none yet, before `trace_code`, so nothing is refused.
     """
     name, path = f"stages.{folder}.own.{word}", f"stages/{folder}/own/{word}.py"
     if not re.fullmatch(r"[a-z][a-z0-9_]*", word):
@@ -104,7 +104,8 @@ def load_own_module(folder: str, word: str, files: Collection[str] = ()) -> Modu
             f"expected the name of a file in stages/{folder}/own/ (lower-case letters, digits and "
             f"underscores, a letter first), found {word!r}"
         )
-    opened_files.watch(PACKAGE / folder / OWN / f"{word}.py", files)
+    if files is not None:
+        opened_files.watch(PACKAGE / folder / OWN / f"{word}.py", files)
     try:
         with restored_settings(), exit_is_error():
             return importlib.import_module(name)

@@ -7,14 +7,14 @@ once, each with what was expected, what was found, and a suggestion. Then the fo
 are gone are deleted, and three files are written: data/plan.json, the rows of every table,
 data/inputs.json, the digests of the files that prepare_data reads, so that it runs again when one
 is edited, those of a model in a folder among them: DVC has this stage look whenever something in
-data/raw changes; and data/raw.json, the
-digests of all files there, for `flows.why`. A row on a data set of the hub depends on a file that
-holds its id, data/hub/<owner>/<name>.
+data/raw changes; and data/raw.json, the digests of all files there, for `flows.why`. A row on a
+data set of the hub depends on a file that holds its id, data/hub/<owner>/<name>. Surrogates and
+advantages of the user's are tried on small tensors (`loops/own_method`), whenever one is edited.
 
     python -m stages.plan --check
 
-only checks, the recipes that dvc.yaml names included, as `runtime.preflight` does at first, so
-that no name reaches a shell unchecked.
+only checks, but for what needs torch, the recipes that dvc.yaml names included, as
+`runtime.preflight` does at first, so that no name reaches a shell unchecked.
 """
 
 import hashlib
@@ -149,7 +149,7 @@ def check_own_functions(tables: Tables) -> Iterator[str]:
         from stages.loops import own_method
 
         try:
-            own_method.load(choice, word)
+            own_method.load(choice, word, files=None)
         except ValueError as error:
             yield str(error)
 

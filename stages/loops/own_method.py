@@ -34,12 +34,12 @@ TOLERANCE = 1e-5
 
 
 @cache
-def load(choice: str, word: str) -> Callable[..., Any]:
+def load(choice: str, word: str, files: tuple[str, ...] | None = ()) -> Callable[..., Any]:
     """The function of stages/algorithms/own/<word>.py for a choice, checked once a process.
 
-    Only the first argument may have a gradient: that of log-probs.
+    Only the first argument may have a gradient: that of log-probs. `files`: see `load_own_module`.
     """
-    function = load_own_function(FOLDER, word, choice, *ARGUMENTS[choice])
+    function = load_own_function(FOLDER, word, choice, *ARGUMENTS[choice], files=files)
 
     def call(first: Tensor, *inputs: Tensor, **more: Tensor) -> Any:
         with exit_is_error(), restored_settings():

@@ -156,6 +156,13 @@ def test_a_file_that_no_row_lists_is_refused(text, name, write):
     assert run_reward((listed,)).stdout == "7.0\n"
 
 
+@pytest.mark.parametrize("text", [READ.format("words.txt"), AT_IMPORT, DYNAMIC])
+def test_before_the_dependencies_are_known_none_is_refused(text, write):
+    write(REPOSITORY | {OWN: text})
+    result = run_reward(program=PAY.replace('"mine")', '"mine", None)'))
+    assert (result.stdout, result.stderr) == ("7.0\n", "")
+
+
 @pytest.mark.parametrize("text", [*map(READ.format, ("data/pools/a.txt", ".cache/a.txt")), WRITTEN])
 def test_outputs_caches_and_what_is_only_written_are_not(text, write):
     write(REPOSITORY | {OWN: text})
@@ -256,7 +263,7 @@ def repository(tmp_path):
 
 def write_row(repository, *files):
     row = ROW | {"on": "own/mine"} | ({"files": list(files)} if files else {})
-    content = {"rewards": {"mine": row}, "environments": {}}
+    content = {"rewards": {"mine": row}, "environments": {}, "pairs": {}, "data": {"source": {}}}
     YAML(typ="safe").dump(content, repository / "params.yaml")
 
 
