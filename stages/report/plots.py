@@ -113,7 +113,7 @@ def _open_rows(path: Path, num_policies: int) -> Iterator[tuple[Figure, Axes]]:
         axes = plot.subplots()
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
-        axes.xaxis.label.set_size(9)
+        axes.xaxis.label.set_fontsize(9)
         yield plot, axes
 
 
@@ -290,8 +290,8 @@ def draw_training(folder: Path, curves: Mapping[str, Curves], results: Results) 
         for policy, metrics in curves.items()
     }
     firsts = [
-        (f"{policy}: {title}", *rest)
-        for policy, ((title, *rest), *_) in zip(curves, panels.values(), strict=True)
+        (f"{policy}: {title}", values, colour)
+        for policy, ((title, values, colour), *_) in zip(curves, panels.values(), strict=True)
     ]
     for name, of_plot in (panels | {"training": firsts} if curves else {}).items():
         _draw_curves(folder / f"{name}.svg", of_plot, results.seeds)

@@ -146,8 +146,10 @@ def describe_pairs(metrics: Metrics) -> str | None:
         return None
     if not better:
         return "Among the other policies no difference is significant."
-    listed = join_words(f"{first} than {join_words(others)}" for first, others in better.items())
-    return f"Among the other policies, sampled alike, significantly better are {listed}."
+    clauses = (
+        f"{first} is significantly better than {join_words(rest)}" for first, rest in better.items()
+    )
+    return f"Among the other policies, as sampled, {'; '.join(clauses)}."
 
 
 def describe_selection(metrics: Metrics) -> str | None:

@@ -544,7 +544,7 @@ def test_verdicts_name_the_largest_first_by_significance():
     assert "not tested against sft (+20.0" in verdict.list_gains(untested, "sft")
     pairs = {"grpo - ppo": gain(0.1), "grpo - dpo": gain(0.01, significant=False)}
     text = verdict.describe_pairs({"pairs": pairs})
-    assert ("grpo than ppo" in text, "dpo" in text) == (True, False)
+    assert ("grpo is significantly better than ppo." in text, "dpo" in text) == (True, False)
     assert verdict.join_words("abc") == "a, b and c"
 
 
