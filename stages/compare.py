@@ -4,9 +4,10 @@
 
 Reads the evaluations of all policies, their transcripts and trainings, and what every other row
 measured; writes `data/report/`: `report.html` (one page that opens from disk), `report.md`,
-`metrics.json`, `verdict.txt` (a line for each part: gains, gains at the best temperatures, pairs of
-policies, ways to choose among samples; where there are any, controls and environments in which
-policies played from test starts) and `plots/`; and `data/headlines/`, the numbers that DVC lists.
+`metrics.json`, `verdict.txt` (what a reader takes home, a line each: gains as sampled and at the
+best temperatures, where they come from, pairs of policies, reranking by reward models, judges that
+prefer length; where there are any, controls and environments in which policies played from test
+starts) and `plots/`; and `data/headlines/`, the numbers that DVC lists.
 Differences are paired by seed and by problem or start, with intervals over both
 (stages/algorithms/statistics/crossed_means.py), and Holm's adjustment within each family of
 comparisons; with fewer than three seeds there is no verdict. Where no problem has a gold answer,

@@ -21,6 +21,7 @@ from stages.report import (
     sections,
     stage_metrics,
     transcripts,
+    verdict,
 )
 from stages.report.episode_comparison import EnvironmentEpisodes
 from stages.report.estimates import Results
@@ -98,6 +99,9 @@ def compute_metrics(run: MeasuredRun) -> dict[str, Any]:
         },
     }
     metrics |= forecast.compare_forecast(results, metrics["gains"])
+    write = verdict.write_verdict if run.has_answers else verdict.write_reward_verdict
+    judges = verdict.describe_judges(metrics["quality"].get("pairs", {}))
+    metrics = {"verdict": [*write(metrics), *judges], **metrics}
     controls.add_controls(metrics, run.every_result, run.control_rows, has_answers=run.has_answers)
     metrics["verdict"] += [
         f"{describe_not_evaluated(name, share)}." for name, share in run.not_evaluated.items()
@@ -135,6 +139,7 @@ def write_report(
     (folder / "plots").mkdir(parents=True)
     if run.has_answers:
         plots.draw_accuracy(folder / "plots", metrics)
+        plots.draw_parts(folder / "plots", metrics)
         plots.draw_accuracy_by_n(folder / "plots", results)
     plots.draw_training(folder / "plots", curves, results)
     outputs.write_json(folder / "metrics.json", metrics)
@@ -150,5 +155,4 @@ def write_report(
             for episodes in run.episodes
         },
     )  # fmt: skip
-    picture = page.PICTURE if run.has_answers else None
-    page.write_report(folder, metrics["verdict"], setting.facts, parts, picture)
+    page.write_report(folder, setting.title, metrics["verdict"], setting.facts, parts)

@@ -22,7 +22,7 @@ from stages.algorithms.statistics.crossed_means import (
     holm_adjusted,
 )
 from stages.records.metrics import mean_over_seeds, round_metric, with_interval
-from stages.report import sharpening, verdict
+from stages.report import sharpening
 from stages.report.estimates import (
     BEST_OF,
     BEST_TEMPERATURE,
@@ -37,7 +37,7 @@ from stages.report.estimates import (
     Results,
     Table,
 )
-from stages.rewards.pool_scores import FORMAT, LONGEST, SHORTEST
+from stages.rewards.pool_scores import FORMAT, WITHOUT_A_REWARD
 
 Interval = dict[str, Any]
 """`{value, low, high, seeds: {seed: value}}`."""
@@ -49,18 +49,17 @@ seeds have. `detectable` is the smallest true difference that would be significa
 in every cell, whose variance tells nothing."""
 POWER = 0.8
 """The usual convention (Cohen 1988)."""
-UNTESTED = (FORMAT, LONGEST, SHORTEST)
-"""Choices that need no reward model; shown, and not tested against the majority."""
 NUM_GROUPS = 5
 
 
 def compare_policies(results: Results) -> dict[str, Any]:
-    """The numbers of `data/report/metrics.json` that are estimated on test problems; the verdict.
+    """The numbers of `data/report/metrics.json` that are estimated on test problems.
 
     p-values are adjusted by Holm's method within each family of comparisons. Families: every policy
     minus the baseline, for each measure (so accuracy as sampled and at the best temperature are two
-    families); every pair of the other policies, for mean accuracy; every way to choose among a
-    policy's samples minus their majority vote; and the same minus choosing by a format check alone.
+    families) and each part of a gain; every pair of the other policies, for mean accuracy; every
+    way to choose among a policy's samples by a reward model minus a single sample, minus their
+    majority vote, and minus choosing by a format check alone.
     """
     baseline, policies = next(iter(results.tables)), _estimate_policies(results)
     of_baseline, n = results.temperatures[baseline], results.ns[-1]
@@ -68,18 +67,22 @@ def compare_policies(results: Results) -> dict[str, Any]:
         MEAN, BEST_TEMPERATURE, GREEDY, f"{MAJORITY}/{n}", "mean_strict", "mean_lenient",
         f"{PASS}/{results.ks[-1]}",
     )  # fmt: skip
-    metrics = {
+    return {
         "baseline": baseline, "seeds": results.seeds, "num_problems": len(results.ids),
         "num_samples": results.num_samples, "n": n, "confidence": results.confidence,
         "best_on_dev": max(policies, key=lambda name: policies[name]["dev_accuracy"]["value"]),
         "policies": policies,
-        "gains": {measure: test_gains(results, measure, baseline) for measure in measures},
+        "gains": {
+            measure: test_gains(results, measure, baseline)
+            for measure in measures
+            if measure in results.tables[baseline]
+        },
         "temperatures": {
             "sampled": of_baseline.sampled,
             "dev_problems": len(of_baseline.dev[of_baseline.sampled].T),
             "policies": {name: of.summarise() for name, of in results.temperatures.items()},
         },
-        "parts": _estimate_parts(results),
+        "parts": _test_parts(results),
         "coverage": {
             "ks": results.ks,
             "policies": {
@@ -92,7 +95,6 @@ def compare_policies(results: Results) -> dict[str, Any]:
         "selection": {name: compare_selection(results, name) for name in results.tables},
         "difficulty": split_by_difficulty(results),
     }  # fmt: skip
-    return {"verdict": verdict.write_verdict(metrics), **metrics}
 
 
 def _estimate_policies(results: Results) -> dict[str, dict[str, Any]]:
@@ -104,27 +106,27 @@ def _estimate_policies(results: Results) -> dict[str, dict[str, Any]]:
         metrics_by_seed = results.metrics[name]
         in_loop = fmean(metrics.get(IN_LOOP, 0.0) for metrics in metrics_by_seed.values())
         policies[name] = (
-            estimate_intervals({key: table[key] for key in measures}, results, no_shares=[TOKENS])
+            estimate_intervals(
+                {key: table[key] for key in measures if key in table}, results, no_shares=[TOKENS]
+            )
             | {"dev_accuracy": mean_over_seeds(metrics_by_seed, ["dev_accuracy"])}
             | ({IN_LOOP: in_loop} if in_loop else {})
         )
     return policies
 
 
-def _estimate_parts(results: Results) -> dict[str, dict[str, Interval]]:
-    """Policy -> part -> its mean with an interval: sharpening, format and rest of the gain.
+def _test_parts(results: Results) -> dict[str, dict[str, Difference]]:
+    """Part -> policy -> what it is of the gain, a family: sharpening, format and rest.
 
     Empty where no best temperature is chosen.
     """
     baseline, *trained = results.tables
-    temperatures = results.temperatures
-    if not temperatures[baseline].is_chosen:
-        return {}
-    estimates: dict[str, dict[str, Interval]] = {}
-    for name in trained:
+    temperatures, families = results.temperatures, dict[str, dict[str, Table]]()
+    for name in trained if temperatures[baseline].is_chosen else ():
         parts = sharpening.split_gain(temperatures[baseline], temperatures[name])
-        _, estimates[name] = _estimate_means(parts, results, largest=1.0)
-    return estimates
+        for part, table in parts.items():
+            families.setdefault(part, {})[name] = table
+    return {part: test_differences(family, results) for part, family in families.items()}
 
 
 def count_solved(policy: Table, baseline: Table) -> dict[str, Any]:
@@ -151,19 +153,24 @@ def compare_selection(results: Results, policy: str) -> dict[str, Any]:
     """Accuracy of choosing among n samples of a policy, by reward and way, at the largest n.
 
     Returns:
-        `accuracy`, `over_majority` and `over_format`, each `{<way>/<reward>: ...}`, and `auc` and
-        `auc_in_format` by reward, the mean over seeds with each seed's.
+        `accuracy`; of rewards that are models also `over_single` (one sample at the policy's best
+        temperature, or where none is chosen as it is sampled), `over_majority` and `over_format`,
+        each `{<way>/<reward>: ...}`; `auc` and `auc_in_format` by reward, the mean over seeds with
+        each seed's.
     """
     n, tables = results.ns[-1], results.tables[policy]
     ways = {f"{w}/{r}": (w, r) for w in (BEST_OF, WEIGHTED) for r in results.methods(policy, w)}
     accuracy = {way: tables[f"{way}/{n}"] for way in ways}
-    tested = {way: kind for way, (kind, reward) in ways.items() if reward not in UNTESTED}
+    tested = {way: kind for way, (kind, reward) in ways.items() if reward not in WITHOUT_A_REWARD}
+    single = tables.get(BEST_TEMPERATURE, tables[MEAN])
+    over_single = {way: accuracy[way] - single for way in tested}
     over_majority = {way: accuracy[way] - tables[f"{MAJORITY}/{n}"] for way in tested}
     over_format = {
         way: accuracy[way] - tables[f"{kind}/{FORMAT}/{n}"] for way, kind in tested.items()
     }
     result: dict[str, Any] = {
         "accuracy": estimate_intervals(accuracy, results),
+        "over_single": test_differences(over_single, results),
         "over_majority": test_differences(over_majority, results),
         "over_format": test_differences(over_format, results),
     }

@@ -24,7 +24,7 @@ from stages.records.metrics import round_metric
 from stages.report.comparison import Difference, estimate_intervals, test_differences
 from stages.report.estimates import FIELDS, GREEDY, MEAN, TOKENS, Results
 from stages.report.stage_metrics import Plan
-from stages.report.verdict import Metrics, describe_gain, format_points, join_words
+from stages.report.verdict import Metrics, format_points, format_range, join_words
 
 KINDS = NO_EFFECT, NO_SKILL = "no_effect", "no_skill"
 MARGIN = 0.02
@@ -167,16 +167,9 @@ def describe_controls(controls: Metrics) -> list[str]:
     sentences: list[str] = []
     if names := by_outcome["none"]:
         bound = 100 * max(no_effect[name]["bound"] for name in names)
-        is_several = len(names) > 1
-        do = "do" if is_several else "does"
-        lies = (
-            "intervals of their differences lie"
-            if is_several
-            else "interval of the difference lies"
-        )
         sentences.append(
-            f"With nothing to learn {join_words(names)} {do} not differ from where training "
-            f"started, as it should be: the {lies} within ±{bound:.1f} points."
+            f"With nothing to learn no difference, as it should be: {join_words(names)}, within "
+            f"±{bound:.1f} points of where training started."
         )
     sentences += [
         f"With nothing to learn {name} does not differ significantly from "
@@ -186,10 +179,8 @@ def describe_controls(controls: Metrics) -> list[str]:
         for name in by_outcome["undecided"]
     ]
     if names := by_outcome["untested"]:
-        listed = join_words(describe_gain(name, no_effect[name]) for name in names)
-        sentences.append(
-            f"With nothing to learn: {listed}; with fewer than three seeds this is not tested."
-        )
+        listed = f"{join_words(names)} ({format_range(no_effect, names)} points)"
+        sentences.append(f"With nothing to learn {listed}: fewer than three seeds are no test.")
     if no_skill:
         gains = join_words(
             f"{name} ({format_points(gain)} points over {controls['from'][name]}"

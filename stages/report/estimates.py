@@ -19,7 +19,8 @@ from stages.report.sharpening import PolicyTemperatures, Table, read_temperature
 MEAN, GREEDY, MAJORITY, PASS = "mean_accuracy", "greedy_accuracy", "majority", "pass"
 BEST_OF, WEIGHTED, TOKENS = "best_of", "weighted", "mean_tokens"
 BEST_TEMPERATURE = "best_temperature_accuracy"
-"""Accuracy of a sample at the policy's best temperature (`sharpening.choose_temperature`)."""
+"""Accuracy of a sample at the policy's best temperature (`sharpening.choose_temperature`); absent,
+here and in all that follows, where dev problems are too few to choose one."""
 FIELDS = (
     MEAN, "mean_strict", "mean_lenient", GREEDY, "greedy_strict", "greedy_lenient",
     "readable_rate", "format_rate", "right_first_rate", "truncation_rate", TOKENS,
@@ -128,8 +129,9 @@ def read_results(
             policy: {
                 name: np.stack([estimate[name] for estimate in of_seeds]) for name in of_seeds[0]
             }
-            | {BEST_TEMPERATURE: by_temperature[policy].test[by_temperature[policy].best]}
+            | ({BEST_TEMPERATURE: chosen.test[chosen.best]} if chosen.is_chosen else {})
             for policy, of_seeds in estimates.items()
+            for chosen in [by_temperature[policy]]
         },
         halves={policy: _halves(of_seeds) for policy, of_seeds in rows.items()},
         metrics={policy: read_metrics(folder / policy, seeds) for policy in rows},

@@ -41,6 +41,12 @@ class Experiment:
     methods: Rows
     """One row per policy, the baseline first."""
 
+    @property
+    def title(self) -> str:
+        """Of the page: model and data by their names, without sizes and origin."""
+        model = self.facts["Model"].partition(", ")[0].partition(" in ")[0]
+        return f"Post-training compared: {model} on {self.facts['Data'].partition(': ')[0]}"
+
 
 def read_experiment(
     data: Path,

@@ -223,7 +223,7 @@ def describe_sizes(components: Components, design: Design) -> Iterator[str]:
 
 
 def compare_forecast(results: Results, gains: Mapping[str, Any]) -> dict[str, Any]:
-    """`forecast`, by ASSUMED and by the components of this very run, and what came.
+    """`forecast`, by ASSUMED and by the components of this very run.
 
     Without gold answers, three seeds and another policy there is none. `gains`: measure -> policy
     -> its difference from the baseline, as tested.
@@ -240,13 +240,10 @@ def compare_forecast(results: Results, gains: Mapping[str, Any]) -> dict[str, An
         confidence=results.confidence,
     )
     forecasts = {
-        name: forecast_comparison(values, design)._asdict()
+        name: {
+            key: round_metric(value)
+            for key, value in forecast_comparison(values, design)._asdict().items()
+        }
         for name, values in (("assumed", ASSUMED), ("of_this_run", components))
     }
-    content = {
-        name: {key: round_metric(value) for key, value in forecast.items()}
-        for name, forecast in forecasts.items()
-    }
-    halves = [(each["high"] - each["low"]) / 2 for each in differences.values()]
-    came = {"narrowest": round_metric(min(halves)), "widest": round_metric(max(halves))}
-    return {"forecast": {"power": POWER, **content, "half_widths": came}}
+    return {"forecast": {"power": POWER, **forecasts}}

@@ -18,12 +18,8 @@ from markupsafe import Markup, escape
 
 from stages.report.conversations import Conversation, render_conversation
 from stages.report.markdown import render_table
-from stages.report.sections import Image, Section, drop_empty
+from stages.report.sections import Section, drop_empty
 
-PICTURE = Image(
-    "accuracy.svg",
-    "Mean accuracy of each policy, as sampled and at its best temperature, with its interval",
-)
 HIDDEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -32,15 +28,16 @@ HIDDEN = re.compile(
 
 def write_report(
     folder: Path,
+    title: str,
     verdict: Sequence[str],
     facts: Mapping[str, str],
     parts: Sequence[Section],
-    picture: Image | None = PICTURE,
 ) -> None:
     """Write `report.html`, `report.md` and `verdict.txt`, beside the plots in `plots/`.
 
+    The first sentence of the verdict and the first of `parts`, the head, come before all else.
     Sections without content are left out. The Markdown, for a terminal and for MLflow, has no
-    transcripts. `facts` say what was compared; `picture` is the plot at the top, if any.
+    transcripts. `facts` say what was compared.
     """
 
     def inline(file: str) -> str:
@@ -49,7 +46,7 @@ def write_report(
         svg = text.replace('style="fill: #ffffff"', 'style="fill: none"', 1)
         return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode('ascii')}"
 
-    content = {"picture": picture, "verdict": verdict, "facts": facts}
+    content = {"title": title, "verdict": verdict, "facts": facts}
     page = _render(
         "page.html.j2",
         {"inline": inline, "code": mark_code, "anchor": make_anchor, "sha256": digest_script},

@@ -1,4 +1,4 @@
-"""Plots of the report, with their style and numbers: accuracies, and training step by step.
+"""Plots of the report, with their style and numbers: accuracies, gains, training step by step.
 
 Their bytes depend on the numbers alone.
 """
@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from stages.report import verdict
-from stages.report.comparison import UNTESTED
 from stages.report.estimates import (
     BEST_OF,
     BEST_TEMPERATURE,
@@ -29,6 +28,7 @@ from stages.report.estimates import (
     Results,
 )
 from stages.report.stage_metrics import History
+from stages.rewards.pool_scores import MEAN_LOGPROB, WITHOUT_A_REWARD
 
 # Okabe and Ito's palette: distinct with any kind of colour vision.
 GREY, BLUE, RED, GREEN, PINK = "#555555", "#0072B2", "#D55E00", "#009E73", "#CC79A7"
@@ -56,6 +56,10 @@ DARK = {
 """Colour of a plot -> the one in its place where the reader prefers a dark page."""
 _NO_METADATA: Any = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
 COLUMNS = 3
+WIDTH = 5.2
+"""Inches of the plots at the head: on a phone shown whole, with words still large enough."""
+MAX_POINTS = 150
+"""Of a training curve."""
 SHOWN = {
     "reward/mean": "reward", "reward/accuracy": "accuracy on training problems",
     "loss/nll": "loss, nats/token", "loss/forward_kl": "KL from the teacher, nats/token",
@@ -102,48 +106,83 @@ def assign_colours(policies: Iterable[str]) -> dict[str, str]:
     return {name: _ORDER[place % len(_ORDER)] for place, name in enumerate(policies)}
 
 
-def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
-    """Plot of each policy's accuracy as sampled, above, and at its best temperature, below."""
-    policies, seeds = metrics["policies"], metrics["seeds"]
-    sampled, of_policies = metrics["temperatures"]["sampled"], metrics["temperatures"]["policies"]
-    chosen = {name: of.get("best", sampled) for name, of in of_policies.items()}
-    numbers = ("value", "low", "high")
-    columns = ("best_temperature", *(f"at_best_{name}" for name in numbers))
-    header = ["policy", "mean_accuracy", "low", "high", *(f"seed_{seed}" for seed in seeds)]
-    rows = (
-        [name, *(of[MEAN][number] for number in numbers), *of[MEAN]["seeds"].values(),
-         chosen[name], *(of[BEST_TEMPERATURE][number] for number in numbers)]
-        for name, of in policies.items()
-    )  # fmt: skip
-    _write_csv(folder / "accuracy.csv", [*header, *columns], rows)
-    over = "seeds and problems" if len(seeds) > 1 else "problems (one seed)"
-    height = 1.55 + 0.66 * len(policies)
-    # No wider: on a phone it is shown whole, and its words are still large enough.
-    with save_figure(folder / "accuracy.svg", width=5.2, height=height) as plot:
+@contextmanager
+def _open_rows(path: Path, num_policies: int) -> Iterator[tuple[Figure, Axes]]:
+    """A plot with a row per policy, of the height of the other one at the head."""
+    with save_figure(path, width=WIDTH, height=1.1 + 0.56 * num_policies) as plot:
         axes = plot.subplots()
-        for place, (name, colour) in enumerate(assign_colours(policies).items()):
-            _draw_estimate(axes, policies[name][MEAN], place - 0.16, colour, above=True)
-            _draw_estimate(axes, policies[name][BEST_TEMPERATURE], place + 0.16, colour)
-        for measure, style in ((MEAN, ":"), (BEST_TEMPERATURE, "--")):
-            before = 100 * policies[metrics["baseline"]][measure]["value"]
-            axes.axvline(before, color=GREY, linewidth=0.8, linestyle=style, zorder=0)
-        places = [place + side for place in range(len(policies)) for side in (-0.16, 0.16)]
-        labels = [
-            label
-            for name in policies
-            for label in (f"{name}, at {sampled:g}", f"at {chosen[name]:g}")
-        ]
-        axes.set_yticks(places, labels)
         axes.tick_params(axis="y", length=0)
-        axes.set_ylim(len(policies) - 0.4, -0.7)
         axes.grid(visible=False, axis="y")
+        axes.xaxis.label.set_fontsize(9)
+        yield plot, axes
+
+
+def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
+    """Plot of each policy's accuracy as sampled, and where chosen at its best temperature."""
+    policies = metrics["policies"]
+    sampled, of_policies = metrics["temperatures"]["sampled"], metrics["temperatures"]["policies"]
+    numbers = ("value", "low", "high")
+    rows = ([name, *(of[MEAN][number] for number in numbers)] for name, of in policies.items())
+    _write_csv(folder / "accuracy.csv", ["policy", MEAN, "low", "high"], rows)
+    has_best = BEST_TEMPERATURE in policies[metrics["baseline"]]
+    above, below = (-0.19, 0.19) if has_best else (0.0, 0.0)
+    with _open_rows(folder / "accuracy.svg", len(policies)) as (_, axes):
+        labels = dict[float, str]()
+        for place, (name, colour) in enumerate(assign_colours(policies).items()):
+            _draw_estimate(axes, policies[name][MEAN], place + above, colour, above=True)
+            labels[place + above] = f"{name}, at {sampled:g}"
+            if has_best:
+                _draw_estimate(axes, policies[name][BEST_TEMPERATURE], place + below, colour)
+                labels[place + below] = f"at {of_policies[name]['best']:g}"
+        for measure, style in ((MEAN, ":"), (BEST_TEMPERATURE, "--")):
+            if before := policies[metrics["baseline"]].get(measure):
+                axes.axvline(100 * before["value"], color=GREY, linewidth=0.8, linestyle=style,
+                             zorder=0)  # fmt: skip
+        axes.set_yticks([*labels], [*labels.values()])
+        axes.set_ylim(len(policies) - 0.5, -0.6)
+        at_best = "and at the best on dev problems (0: greedy)\n" if has_best else ""
+        over = "seeds and problems" if len(metrics["seeds"]) > 1 else "problems (one seed)"
+        lines = f"lines: {100 * metrics['confidence']:g} % intervals over {over}; dots: seeds"
         axes.set_xlabel(
-            f"accuracy of an answer on {metrics['num_problems']:,} test problems, %,\n"
-            f"at temperature {sampled:g} and at the best on dev problems\n"
-            f"(0: greedy); lines: {100 * metrics['confidence']:g} % intervals over\n"
-            f"{over}; dots: seeds",
-            fontsize=9,
+            f"accuracy on {metrics['num_problems']:,} test problems, %, at temperature "
+            f"{sampled:g}\n{at_best}{lines}"
         )
+
+
+def draw_parts(folder: Path, metrics: Mapping[str, Any]) -> None:
+    """Bars of the parts of each gain as sampled, end to end, and below each its interval.
+
+    A part that is not significant is hollow, and has no number. Nothing where there are no parts.
+    """
+    if not metrics["parts"]:
+        return
+    names = [*metrics["gains"][MEAN]]
+    with _open_rows(folder / "parts.svg", len(metrics["policies"])) as (plot, axes):
+        ends = {name: {True: 0.0, False: 0.0} for name in names}
+        for at, (part, colour) in enumerate(
+            zip(metrics["parts"], (SKY, ORANGE, GREY), strict=True)
+        ):
+            axes.fill([], [], color=colour, label=part)
+            for place, (name, of) in enumerate(metrics["parts"][part].items()):
+                value, low, high = (100 * of[number] for number in ("value", "low", "high"))
+                start = ends[name][value > 0]
+                ends[name][value > 0] += value
+                axes.barh(place, value, left=start, height=0.4, edgecolor=colour, linewidth=1.4,
+                          facecolor=colour if of["significant"] else "white", zorder=2)  # fmt: skip
+                axes.plot([start + low, start + high], [place + 0.27 + 0.09 * at] * 2, "|-",
+                          color=colour, linewidth=1.6, markersize=4)  # fmt: skip
+                if of["significant"]:
+                    axes.annotate(f"{value:+.1f}", (start + value / 2, place), fontsize=9,
+                                  ha="center", va="center", zorder=3)  # fmt: skip
+        axes.axvline(0.0, color=GREY, linewidth=0.8, zorder=1)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.4, -0.4)
+        axes.set_xlabel(
+            f"parts of the gain over {metrics['baseline']}, points, at temperature "
+            f"{metrics['temperatures']['sampled']:g}\n"
+            f"lines: {100 * metrics['confidence']:g} % intervals; hollow: undecided"
+        )
+        plot.legend(loc="outside upper center", ncols=3, fontsize=9)
 
 
 def _draw_estimate(
@@ -157,9 +196,8 @@ def _draw_estimate(
     face, edge = (colour, "white") if above else ("white", colour)
     axes.plot(of_seeds, [place] * len(of_seeds), "o", markersize=6, markerfacecolor=face,
               markeredgecolor=edge, markeredgewidth=0.9, zorder=3)  # fmt: skip
-    axes.annotate(f"{value:.1f}", (value, place), xytext=(0, 7 if above else -15),
-                  textcoords="offset points", ha="center", fontsize=9,
-                  bbox={"color": "white", "pad": 0.4})  # fmt: skip
+    axes.annotate(f"{value:.1f}", (1.0, place), xycoords=("axes fraction", "data"), xytext=(4, 0),
+                  textcoords="offset points", va="center", fontsize=9)  # fmt: skip
 
 
 def draw_accuracy_by_n(folder: Path, results: Results) -> None:
@@ -172,14 +210,16 @@ def draw_accuracy_by_n(folder: Path, results: Results) -> None:
         if method.partition("/")[0] in (PASS, MAJORITY, BEST_OF, WEIGHTED)
     )
     _write_csv(folder / "accuracy_by_n.csv", ["policy", "method", "n", "accuracy"], rows)
-    num_columns = min(COLUMNS, len(results.tables))
-    num_rows = -(-len(results.tables) // num_columns)
     labels = {PASS: "any right (pass@n)", MAJORITY: "majority"}
     path = folder / "accuracy_by_n.svg"
-    with save_figure(path, width=8.4, height=0.9 + 2.3 * num_rows) as plot:
-        panels = plot.subplots(num_rows, num_columns, squeeze=False, sharey=True).ravel()
-        for place, (panel, policy) in enumerate(zip(panels, results.tables, strict=False)):
-            rewards = [name for name in results.methods(policy, BEST_OF) if name not in UNTESTED]
+    with _open_panels(path, list(results.tables), "samples", height=2.3, sharey=True) as panels:
+        panels[0].set_ylabel("accuracy, %")
+        for panel, policy in zip(panels, results.tables, strict=True):
+            rewards = [
+                name
+                for name in results.methods(policy, BEST_OF)
+                if name == MEAN_LOGPROB or name not in WITHOUT_A_REWARD
+            ]
             methods = [PASS, MAJORITY, *(f"{BEST_OF}/{reward}" for reward in rewards)]
             for at, method in enumerate(methods):
                 numbers = results.ks if method == PASS else results.ns
@@ -192,16 +232,30 @@ def draw_accuracy_by_n(folder: Path, results: Results) -> None:
                 )  # fmt: skip
             panel.set_xscale("log", base=2)
             panel.set_xticks(results.ks, [str(k) for k in results.ks])
-            panel.set_title(policy)
-            panel.set_ylabel("accuracy, %" if place % num_columns == 0 else "")
-            panel.set_xlabel("samples" if place + num_columns >= len(results.tables) else "")
-        for panel in panels[len(results.tables) :]:
+
+
+@contextmanager
+def _open_panels(
+    path: Path, titles: Sequence[str], xlabel: str, *, height: float, sharey: bool = False
+) -> Iterator[list[Axes]]:
+    """A plot with a panel of so many inches for each title, and a legend, that of the first."""
+    num_rows = -(-len(titles) // COLUMNS)
+    with save_figure(path, width=8.4, height=0.7 + height * num_rows) as plot:
+        panels: list[Axes] = list(
+            plot.subplots(num_rows, COLUMNS, squeeze=False, sharey=sharey).flat
+        )
+        yield panels[: len(titles)]
+        for panel, title in zip(panels, titles, strict=False):
+            panel.set_title(title)
+        for panel in panels[len(titles) :]:
             panel.set_visible(False)
+        for panel in panels[max(0, len(titles) - COLUMNS) : len(titles)]:
+            panel.set_xlabel(xlabel)
         handles, labels = panels[0].get_legend_handles_labels()
         plot.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
 
 
-def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([header, *rows])
 
@@ -219,7 +273,7 @@ def select_curves(history: History) -> Curves:
 
 
 def draw_training(folder: Path, curves: Mapping[str, Curves], results: Results) -> None:
-    """One plot per policy, one panel per metric: a thin line per seed, and their mean."""
+    """A plot of every policy's first curve, and one of each policy, with a panel per metric."""
     rows = (
         [policy, seed, metric, step, f"{value:.6g}"]
         for policy, metrics in curves.items()
@@ -228,29 +282,43 @@ def draw_training(folder: Path, curves: Mapping[str, Curves], results: Results) 
         for step, value in enumerate(of_seed)
     )
     _write_csv(folder / "training.csv", ["policy", "seed", "metric", "step", "value"], rows)
-    for policy, colour in assign_colours({**results.tables, **curves}).items():
-        if policy in curves:
-            path = folder / f"training-{policy}.svg"
-            _draw_curves(path, curves[policy], results.seeds, colour)
+    colours = assign_colours({**results.tables, **curves})
+    panels = {
+        f"training-{policy}": [
+            (SHOWN[name], values, colours[policy]) for name, values in metrics.items()
+        ]
+        for policy, metrics in curves.items()
+    }
+    firsts = [
+        (f"{policy}: {title}", values, colour)
+        for policy, ((title, values, colour), *_) in zip(curves, panels.values(), strict=True)
+    ]
+    for name, of_plot in (panels | {"training": firsts} if curves else {}).items():
+        _draw_curves(folder / f"{name}.svg", of_plot, results.seeds)
 
 
-def _draw_curves(path: Path, curves: Curves, seeds: Sequence[int], colour: str) -> None:
-    num_rows = -(-len(curves) // COLUMNS)
-    with save_figure(path, width=8.4, height=0.5 + 1.9 * num_rows) as plot:
-        panels = plot.subplots(num_rows, COLUMNS, squeeze=False).ravel()
-        for panel, (name, values) in zip(panels, curves.items(), strict=False):
+def _draw_curves(
+    path: Path, curves: Sequence[tuple[str, Float[np.ndarray, "seed step"], str]],
+    seeds: Sequence[int],
+) -> None:  # fmt: skip
+    """Panels of title, values and colour: a thin line per seed, and their mean.
+
+    Of more than `MAX_POINTS` steps, means over spans of equal length; what does not fill one is
+    left out at the start. The axis of values is by log where they fall to a tenth, so that what
+    they end at is seen.
+    """
+    titles = [title for title, _, _ in curves]
+    with _open_panels(path, titles, "step", height=1.9) as panels:
+        for panel, (_, of_steps, colour) in zip(panels, curves, strict=True):
+            num_steps = of_steps.shape[1]
+            span = -(-num_steps // MAX_POINTS)
+            spans = np.arange(num_steps % span, num_steps).reshape(-1, span)
+            steps, values = spans.mean(axis=-1), of_steps[:, spans].mean(axis=-1)
             for at, (seed, of_seed) in enumerate(zip(seeds, values, strict=True)):
-                panel.plot(of_seed, color=colour, linewidth=0.7, alpha=0.45, markevery=[-1],
+                panel.plot(steps, of_seed, color=colour, linewidth=0.7, alpha=0.45, markevery=[-1],
                            marker=MARKERS[at % len(MARKERS)], markersize=4,
                            label=f"seed {seed}")  # fmt: skip
-            panel.plot(values.mean(axis=0), color=colour, linewidth=1.6, label="mean")
-            panel.set_title(SHOWN[name])
+            panel.plot(steps, values.mean(axis=0), color=colour, linewidth=1.6, label="mean")
+            if 0.0 < 10.0 * values.min() < values[:, 0].max():
+                panel.set_yscale("log")
             panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        for panel in panels[len(curves) :]:
-            panel.set_visible(False)
-        for panel in panels[max(0, len(curves) - COLUMNS) : len(curves)]:
-            panel.set_xlabel("step")
-        handles, labels = panels[0].get_legend_handles_labels()
-        plot.legend(
-            handles, labels, loc="outside lower center", ncols=min(6, len(labels)), fontsize=9
-        )

@@ -28,10 +28,10 @@ def write_page(folder: Path, title: str, meaning: str, rows: Sequence[Rescored])
     `title` says which completions are rewarded by what, `meaning` what the old reward is.
     """
     (folder / "plots").mkdir()
-    of_training = rows[-1].step > 0
-    if of_training:
+    images = list[Image]()
+    if rows[-1].step > 0:  # of training
         draw_steps(folder / "plots" / "steps.svg", rows)
-    image = Image("steps.svg", "Mean of both rewards at each step, one line per seed")
+        images.append(Image("steps.svg", "Mean of both rewards at each step, one line per seed"))
     flips, checks = find_flips(rows), [row for row in rows if row.correct != row.correct_now]
     means = CaptionedTable(
         "Means of both rewards, their rank correlation (Spearman), and the share of completions "
@@ -43,7 +43,7 @@ def write_page(folder: Path, title: str, meaning: str, rows: Sequence[Rescored])
         "of a group advantage flips; the largest changes first."
     )
     sections = [
-        Section("Rewards", [means]),
+        Section("", [means, *images]),
         Section("Completions that change sides", [sides, *show(flips)]),
         Section(
             "Other verdicts",
@@ -55,6 +55,7 @@ def write_page(folder: Path, title: str, meaning: str, rows: Sequence[Rescored])
     in_words = "not defined, since a reward is the same for all"
     page.write_report(
         folder,
+        f"Rewards compared: {title}",
         [
             f"{numbers['same_reward']:,} of {len(rows):,} completions have the same reward; rank "
             f"correlation (Spearman) {in_words if correlation is None else f'{correlation:.3f}'}.",
@@ -62,9 +63,8 @@ def write_page(folder: Path, title: str, meaning: str, rows: Sequence[Rescored])
             f"reward, below it by the other.",
             f"{len(checks):,} answers are judged otherwise than at the time.",
         ],
-        {"Completions": title, "Old reward": meaning},
+        {"Old reward": meaning},
         sections,
-        image if of_training else None,
     )
 
 

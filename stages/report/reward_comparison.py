@@ -19,7 +19,6 @@ from jaxtyping import Float
 from stages.records import lines
 from stages.records.metrics import read_metrics
 from stages.records.pools import ScoredPrompt
-from stages.report import verdict
 from stages.report.comparison import estimate_intervals, test_gains
 from stages.report.estimates import OF_SAMPLES, TOKENS, Results, Table, check_ids
 
@@ -76,14 +75,14 @@ def win_rates(
 
 
 def compare_by_rewards(results: Results) -> dict[str, Any]:
-    """The numbers of `data/report/metrics.json` that are estimated on test prompts; the verdict.
+    """The numbers of `data/report/metrics.json` that are estimated on test prompts.
 
     Each reward is a family of comparisons of its own: every policy minus the baseline.
     """
     baseline = next(iter(results.tables))
     measures = [name for name in results.tables[baseline] if name.startswith("reward/")]
     gains = {name: test_gains(results, name, baseline, are_shares=False) for name in measures}
-    metrics = {
+    return {
         "baseline": baseline, "seeds": results.seeds, "num_problems": len(results.ids),
         "confidence": results.confidence,
         "policies": {
@@ -92,4 +91,3 @@ def compare_by_rewards(results: Results) -> dict[str, Any]:
         },
         "gains": gains,
     }  # fmt: skip
-    return {"verdict": verdict.write_reward_verdict(metrics), **metrics}

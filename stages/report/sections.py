@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.algorithms.statistics.crossed_means import MIN_SEEDS
-from stages.report import controls, conversations, markdown, tables, verdict
+from stages.report import conversations, markdown, tables
 from stages.report.conversations import Conversation
 from stages.report.tables import Rows
 from stages.report.transcripts import Transcript
@@ -36,8 +36,9 @@ class CaptionedTable:
 
     @property
     def columns(self) -> list[str]:
-        """The columns of all rows, in the order in which they first appear."""
-        return list(dict.fromkeys(column for row in self.rows for column in row))
+        """The columns in which a row has anything, in the order in which they first appear."""
+        columns = dict.fromkeys(column for row in self.rows for column in row)
+        return [column for column in columns if any(row.get(column) for row in self.rows)]
 
     @property
     def cells(self) -> list[list[str]]:
@@ -53,7 +54,10 @@ class CaptionedTable:
 
 @dataclass(frozen=True)
 class Section:
-    """Text, tables and plots under a heading; a section inside of another one is folded."""
+    """Text, tables and plots under a heading; a section inside of another one is folded.
+
+    Paragraphs that follow each other are one block.
+    """
 
     title: str
     blocks: "list[Block]"
@@ -85,7 +89,8 @@ def drop_empty(blocks: Sequence[Block], *, transcripts: bool = True) -> list[Blo
 def build_sections(metrics: Metrics, **values: Any) -> list[Section]:
     """The sections of sections.md.j2 on data/report/metrics.json, empty ones among them.
 
-    `values`: what the template names besides, all of it.
+    The first, without a title, is the head of the page. `values`: what the template names besides,
+    all of it.
     """
     placed = list[Block]()
 
@@ -99,13 +104,13 @@ def build_sections(metrics: Metrics, **values: Any) -> list[Section]:
 
     text = markdown.render_template(
         Path(__file__).with_name("sections.md.j2"), **values,
-        m=metrics, t=tables, v=verdict, c=controls, min_seeds=MIN_SEEDS,
+        m=metrics, t=tables, min_seeds=MIN_SEEDS,
         rule_of_conversations=conversations.RULE,
         table=lambda rows, caller: place(CaptionedTable(words(caller), rows)),
         plot=lambda file, caller: place(Image(file, words(caller))),
         show=lambda blocks: place(*blocks),
     )  # fmt: skip
-    sections, blocks = list[Section](), list[Block]()
+    sections = [Section("", blocks := list[Block]())]
     for paragraph in filter(None, map(str.strip, re.split(r"\n\s*\n", text))):
         mark, _, title = " ".join(paragraph.split()).partition(" ")
         if mark in ("##", "###"):
@@ -113,6 +118,8 @@ def build_sections(metrics: Metrics, **values: Any) -> list[Section]:
             (sections if mark == "##" else sections[-1].blocks).append(section)
         elif mark.startswith("\0"):
             blocks.append(placed[int(mark[1:])])
+        elif blocks and isinstance(before := blocks[-1], str):
+            blocks[-1] = f"{before}\n\n{' '.join(paragraph.split())}"
         else:
             blocks.append(" ".join(paragraph.split()))
     return sections

@@ -27,6 +27,8 @@ MEASURES: dict[str, dict[str, tuple[Kind, list[str]]]] = {
         "same verdict in both orders": ("percent", ["train/swap_consistency"]),
         "the first is preferred": ("percent", ["train/first_position_rate"]),
         "the longer is preferred": ("percent", ["train/longer_wins_rate"]),
+        "the longer is right": ("percent", ["train/agreement/longer_wins"]),
+        "agree at equal length": ("percent", ["train/agreement/equal_length"]),
     },
     "steps": {
         "solutions": ("count", ["train/solutions"]),

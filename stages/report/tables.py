@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from stages.records.metrics import round_metric
 from stages.report import verdict
 from stages.report.estimates import (
     BEST_OF,
@@ -27,48 +26,30 @@ WRITTEN: dict[Kind, Callable[[float], str]] = {
 
 
 def tabulate_accuracy(metrics: Metrics) -> Rows:
-    """One row per policy: accuracy and gain as sampled, and at its best temperature."""
-    sampled_at, chosen = metrics["temperatures"]["sampled"], metrics["temperatures"]["policies"]
-    sampled, at_best = metrics["gains"][MEAN], metrics["gains"][BEST_TEMPERATURE]
-    over = f"over {metrics['baseline']}, points"
-    return [
-        {
-            "policy": name,
-            "accuracy, %": format_interval(estimates[MEAN]),
-            over: format_difference(sampled.get(name)),
-            "best temperature": f"{chosen[name]['best']:g}"
-            if "best" in chosen[name]
-            else f"{sampled_at:g}, none chosen",
-            "accuracy at best temperature, %": format_interval(estimates[BEST_TEMPERATURE]),
-            f"{over}, at best": format_difference(at_best.get(name)),
-            **(format_readings(metrics, name) if readings_differ(metrics) else {}),
-        }
-        for name, estimates in metrics["policies"].items()
-    ]
+    """One row per policy: accuracy and gain as sampled, and, where chosen, at best temperature."""
+    chosen, over = metrics["temperatures"]["policies"], f"over {metrics['baseline']}, points"
+    rows: Rows = []
+    for name, estimates in metrics["policies"].items():
+        row = {"policy": name}
+        for measure, at in {MEAN: "", BEST_TEMPERATURE: " at best"}.items():
+            if measure in estimates:
+                gain = metrics["gains"][measure].get(name)
+                row |= {"best temperature": f"{chosen[name]['best']:g}"} if at else {}
+                row[f"accuracy{at}, %"] = format_interval(estimates[measure])
+                row |= {f"{over}{at}": format_difference(gain), f"p (Holm){at}": format_p(gain)}
+        rows.append(row)
+    return rows
 
 
 def tabulate_estimates(metrics: Metrics) -> Rows:
-    """One row per policy: p-values of its gains, and accuracy by seed, greedy and by majority."""
-    gains = {"sampled": metrics["gains"][MEAN], "at best": metrics["gains"][BEST_TEMPERATURE]}
+    """One row per policy: accuracy by seed, greedy and by majority."""
     return [
         {
             "policy": name,
-            **{
-                f"{column}, {kind}": cell
-                for kind, differences in gains.items()
-                for column, cell in format_seed_columns(
-                    differences.get(name, estimates[MEAN]), "p (Holm)"
-                ).items()
-            },
             **format_seed_columns(estimates[MEAN], "each seed"),
             "greedy, %": format_share(estimates[GREEDY]),
-            **(
-                {"greedy in a loop, %": f"{100 * estimates[IN_LOOP]:.1f}"}
-                if IN_LOOP in estimates
-                else {}
-            ),
+            "greedy in a loop, %": f"{100 * loop:.1f}" if (loop := estimates.get(IN_LOOP)) else "",
             f"majority of {metrics['n']}, %": format_share(estimates[f"{MAJORITY}/{metrics['n']}"]),
-            "truncated, %": format_share(estimates["truncation_rate"]),
         }
         for name, estimates in metrics["policies"].items()
     ]
@@ -76,13 +57,12 @@ def tabulate_estimates(metrics: Metrics) -> Rows:
 
 def tabulate_parts(metrics: Metrics) -> Rows:
     """One row per policy: its gain as sampled, and the three parts that add up to it."""
+    parts, over = metrics["parts"], f"over {metrics['baseline']}, points"
     return [
-        {
-            "policy": name,
-            f"over {metrics['baseline']}, points": format_difference(metrics["gains"][MEAN][name]),
-            **{part: format_difference(estimate) for part, estimate in parts.items()},
-        }
-        for name, parts in metrics["parts"].items()
+        {"policy": name, over: format_difference(gain)}
+        | {part: format_difference(of[name]) for part, of in parts.items()}
+        for name, gain in metrics["gains"][MEAN].items()
+        if parts
     ]
 
 
@@ -110,43 +90,13 @@ def tabulate_coverage(metrics: Metrics) -> Rows:
         if name in counts:
             row |= {
                 f"pass@{ks[-1]} over {baseline}, points": format_difference(gains[name]),
-                **format_seed_columns(gains[name], "p (Holm)"),
+                "p (Holm)": format_p(gains[name]),
                 "solved by it alone": f"{counts[name]['only_policy']['value']:.1f}",
                 f"by {baseline} alone": f"{counts[name]['only_baseline']['value']:.1f}",
                 "by neither": f"{counts[name]['neither']['value']:.1f}",
             }
         rows.append(row)
     return rows
-
-
-def readings_differ(metrics: Metrics) -> bool:
-    """Whether accuracy read strictly and leniently differs by more than a point for any policy."""
-    return any(
-        round_metric(estimates["mean_lenient"]["value"] - estimates["mean_strict"]["value"]) > 0.01
-        for estimates in metrics["policies"].values()
-    )
-
-
-def format_readings(metrics: Metrics, policy: str) -> dict[str, str]:
-    """Columns of accuracy by both readings, and the share of the strict gain that is format.
-
-        gain_strict = gain_lenient + (strict - lenient of the policy) - (that of the baseline)
-
-    What is right by the strict reading is right by the lenient one, so the rest of the strict gain
-    beyond the lenient one was right before but for its format. A strict gain of a point or
-    less is not shared out.
-    """
-    estimates = metrics["policies"][policy]
-    columns = {
-        "strict, %": format_share(estimates["mean_strict"]),
-        "lenient, %": format_share(estimates["mean_lenient"]),
-    }
-    strict, lenient = (
-        metrics["gains"][measure].get(policy, {"value": 0.0})["value"]
-        for measure in ("mean_strict", "mean_lenient")
-    )
-    share = f"{100 * (strict - lenient) / strict:z.0f}" if strict > 0.01 else NOTHING
-    return {**columns, "gain by format, %": share}
 
 
 def tabulate_rewards(metrics: Metrics, reward: str) -> Rows:
@@ -160,20 +110,8 @@ def tabulate_rewards(metrics: Metrics, reward: str) -> Rows:
             "policy": name,
             "mean score": format_interval(estimates[f"reward/{reward}"], ".3f", 1.0),
             f"over {baseline}": format_interval(gains.get(name), ".3f", 1.0),
-            **format_seed_columns(gains.get(name, estimates[f"reward/{reward}"]), "p (Holm)"),
+            "p (Holm)": format_p(gains.get(name)),
             f"wins against {baseline}, %": format_interval(estimates[f"wins/{reward}"]),
-        }
-        for name, estimates in metrics["policies"].items()
-    ]
-
-
-def tabulate_lengths(metrics: Metrics) -> Rows:
-    """A row per policy: tokens of a sample, and the share of truncated samples."""
-    return [
-        {
-            "policy": name,
-            "tokens": f"{estimates['mean_tokens']['value']:.1f}",
-            "truncated, %": format_share(estimates["truncation_rate"]),
         }
         for name, estimates in metrics["policies"].items()
     ]
@@ -232,22 +170,24 @@ def tabulate_controls(controls: Metrics, differences: Metrics) -> Rows:
 def tabulate_selection(metrics: Metrics, policy: str) -> Rows:
     """One row per way to choose among n samples; first what needs no reward."""
     n, choices = metrics["n"], metrics["selection"][policy]
-    estimates, tested = metrics["policies"][policy], choices["over_majority"]
-    levels = {
-        "one sample": estimates[MEAN], f"majority of {n}": estimates[f"{MAJORITY}/{n}"],
-        f"any of {n} is right (pass@{n})": estimates[f"{PASS}/{n}"],
-    }  # fmt: skip
+    estimates, over_single = metrics["policies"][policy], choices["over_single"]
+    levels = {"one sample": MEAN, "one sample at best temperature": BEST_TEMPERATURE,
+              f"majority of {n}": f"{MAJORITY}/{n}",
+              f"any of {n} is right (pass@{n})": f"{PASS}/{n}"}  # fmt: skip
     rows = [
-        {"choice": label, "accuracy, %": format_interval(level)} for label, level in levels.items()
+        {"choice": label, "accuracy, %": format_interval(estimates[measure])}
+        for label, measure in levels.items()
+        if measure in estimates
     ]
-    for way in sorted(choices["accuracy"], key=lambda way: way not in tested):
+    for way in sorted(choices["accuracy"], key=lambda way: way not in over_single):
         row = {
             "choice": verdict.name_choice(way, n),
             "accuracy, %": format_interval(choices["accuracy"][way]),
         }
-        if way in tested:
-            row[f"over the majority of {n}, points"] = format_difference(tested[way])
-            row |= format_seed_columns(tested[way], "each seed", "p (Holm)")
+        for label in ("single", "majority") if way in over_single else ():
+            difference = choices[f"over_{label}"][way]
+            row[f"over {label}, points"] = format_difference(difference)
+            row[f"p (Holm) {label}"] = format_p(difference)
         rows.append(row)
     return rows
 
@@ -271,19 +211,13 @@ def tabulate_scoring(metrics: Metrics, policy: str) -> Rows:
 
 def tabulate_quality(metrics: Metrics, table: str) -> Rows:
     """One row per source of labels, or a reward; means over seeds."""
-    quality = metrics["quality"].get(table, {})
-    measured = {
-        label: WRITTEN[kind]
-        for label, (kind, _) in MEASURES[table].items()
-        if any(label in row for row in quality.values())
-    }
     return [
         {"row": name}
         | {
-            label: written(row[label]["value"]) if label in row else NOTHING
-            for label, written in measured.items()
+            label: WRITTEN[kind](quality[label]["value"]) if label in quality else ""
+            for label, (kind, _) in MEASURES[table].items()
         }
-        for name, row in quality.items()
+        for name, quality in metrics["quality"].get(table, {}).items()
     ]
 
 
@@ -292,11 +226,15 @@ def tabulate_completions(metrics: Metrics) -> Rows:
     columns = {
         "mean_strict": "accuracy, strict, %", "mean_lenient": "accuracy, lenient, %",
         "readable_rate": "answer readable, %", "format_rate": "format kept, %",
+        "truncation_rate": "truncated, %",
     }  # fmt: skip
     return [
-        {"policy": name}
-        | {label: format_share(estimates[key]) for key, label in columns.items()}
-        | {"tokens": f"{estimates['mean_tokens']['value']:.1f}"}
+        {"policy": name, "tokens": f"{estimates['mean_tokens']['value']:.1f}"}
+        | {
+            label: format_share(estimates[key])
+            for key, label in columns.items()
+            if key in estimates
+        }
         for name, estimates in metrics["policies"].items()
     ]
 
@@ -367,16 +305,22 @@ def format_seed_columns(estimate: Metrics, *names: str) -> dict[str, str]:
     """Columns `names` of `each seed`, `p (Holm)` and `detectable, points`; none of one seed."""
     if len(estimate["seeds"]) == 1:
         return {}
-    p, detectable = estimate.get("p_holm"), estimate.get("detectable")
+    detectable = estimate.get("detectable")
     cells = {
         "each seed": ", ".join(f"{100 * seed:.1f}" for seed in estimate["seeds"].values()),
-        "p (Holm)": "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}",
+        "p (Holm)": format_p(estimate),
         # A difference of shares is never larger than 1.
         "detectable, points": (
             NOTHING if detectable is None or detectable > 1.0 else f"{100 * detectable:.1f}"
         ),
     }
     return {name: cells[name] for name in names}
+
+
+def format_p(difference: Metrics | None) -> str:
+    """The p-value after Holm's adjustment; empty of what is not tested."""
+    p = (difference or {}).get("p_holm")
+    return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def format_share(estimate: Metrics) -> str:

@@ -1,4 +1,4 @@
-"""The verdict: gains as sampled and at best temperatures, pairs of policies, choice by rewards."""
+"""The verdict: what a reader takes home, the answer first; numbers of each policy are in tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,20 +13,15 @@ Metrics = Mapping[str, Any]
 
 def write_verdict(metrics: Metrics) -> list[str]:
     """Sentences on `comparison.compare_policies`; with fewer than three seeds, without verdict."""
-    if (too_few := describe_few_seeds(metrics["seeds"], "trained")) is None:
-        return [
-            describe_gains(metrics), describe_gains_at_best(metrics), describe_pairs(metrics),
+    no_choice = describe_no_choice(metrics["temperatures"])
+    if too_few := describe_few_seeds(metrics["seeds"], "trained"):
+        sentences = [too_few, describe_gains(metrics), no_choice]
+    else:
+        sentences = [
+            describe_gains(metrics), no_choice, describe_parts(metrics), describe_pairs(metrics),
             describe_selection(metrics),
         ]  # fmt: skip
-    sampled, best = (list_accuracies(metrics, measure) for measure in (MEAN, BEST_TEMPERATURE))
-    no_choice = describe_no_choice(metrics["temperatures"])
-    at_best = "" if no_choice else f", and at each policy's best temperature {best}"
-    return [
-        too_few,
-        f"In this run mean accuracy is {sampled}{at_best}; other seeds may order them otherwise.",
-        *([no_choice] if no_choice else []),
-        "For a verdict set `seeds` in params.yaml to three or more.",
-    ]
+    return list(filter(None, sentences))
 
 
 def describe_no_choice(temperatures: Metrics) -> str | None:
@@ -41,6 +36,11 @@ def describe_no_choice(temperatures: Metrics) -> str | None:
     )
 
 
+def count_seeds(metrics: Metrics) -> str:
+    """`1 seed` or `3 seeds`."""
+    return f"{len(metrics['seeds'])} seed{'s' * (len(metrics['seeds']) > 1)}"
+
+
 def describe_few_seeds(seeds: Sequence[int], how: str) -> str | None:
     """The sentence that seeds are too few for a verdict; `how`: `trained` or `played`."""
     if len(seeds) >= MIN_SEEDS:
@@ -49,156 +49,148 @@ def describe_few_seeds(seeds: Sequence[int], how: str) -> str | None:
     return f"{number} {how}, so no verdict over seeds is possible: it needs three or more."
 
 
-def list_accuracies(metrics: Metrics, measure: str) -> str:
-    """`grpo 93.7 % and sft 64.2 %`, the highest first."""
-    accuracy = {name: of[measure]["value"] for name, of in metrics["policies"].items()}
-    ranked = sorted(accuracy, key=lambda name: -accuracy[name])
-    return join_words(f"{name} {100 * accuracy[name]:.1f} %" for name in ranked)
-
-
 def write_reward_verdict(metrics: Metrics) -> list[str]:
     """Policies that each reward prefers, as sentences (`reward_comparison`)."""
-    seeds, baseline = metrics["seeds"], metrics["baseline"]
     if not metrics["gains"]:
         return [
             "No answer can be checked and no row of `rewards` is a model, so nothing tells which "
             "policy is better. Add a reward learned from people's or a judge's pairs."
         ]
     lines = ["No answer can be checked: this is what the reward models prefer, not what people do."]
-    if too_few := describe_few_seeds(seeds, "trained"):
+    if too_few := describe_few_seeds(metrics["seeds"], "trained"):
         lines.append(too_few)
-    for measure, differences in metrics["gains"].items():
-        reward = measure.partition("/")[2]
-        over = f"By {reward}, over {len(seeds)} seed{'s' * (len(seeds) > 1)}"
-        parts = [f"{over} and {metrics['num_problems']:,} test prompts"]
-        for name in rank_differences(differences):
-            won = 100 * metrics["policies"][name][f"wins/{reward}"]["value"]
-            certain = {True: "significant", False: "not significant", None: "untested"}
-            certainty = certain[differences[name]["significant"]]
-            parts.append(
-                f"{name} scores {differences[name]['value']:+.3f} ({certainty}; wins {won:.1f} %)"
-            )
-        lines.append(
-            f"{', '.join(parts)} against {baseline}." if differences else f"{over} none differ."
-        )
+    baseline = metrics["baseline"]
+    over = f"over {count_seeds(metrics)} and {metrics['num_problems']:,} test prompts"
+    lines += [
+        f"By {name.partition('/')[2]}, {over}, {list_gains(gains, baseline, are_points=False)}."
+        for name, gains in metrics["gains"].items()
+    ]
     return lines
 
 
 def describe_gains(metrics: Metrics) -> str:
-    """Sentences that compare each policy with the baseline."""
-    baseline, differences = metrics["baseline"], metrics["gains"][MEAN]
-    before = metrics["policies"][baseline][MEAN]["value"]
-    over = (
-        f"Over {len(metrics['seeds'])} seeds and {metrics['num_problems']:,} test problems, "
-        f"{baseline} has a mean accuracy of {100 * before:.1f} % when it is sampled at temperature "
-        f"{metrics['temperatures']['sampled']:g}"
+    """The answer: which policies differ from the baseline, as sampled and at best temperatures."""
+    baseline, gains = metrics["baseline"], metrics["gains"]
+    at_best = ""
+    if gains.get(BEST_TEMPERATURE):
+        listed = list_gains(gains[BEST_TEMPERATURE], baseline)
+        at_best = f"; at the temperature that is best for each, {listed}"
+    return (
+        f"Over {count_seeds(metrics)} and {metrics['num_problems']:,} test problems, sampled at "
+        f"temperature {metrics['temperatures']['sampled']:g}, {list_gains(gains[MEAN], baseline)}"
+        f"{at_best}."
     )
-    if not differences:
-        return f"{over}; there is no other policy to compare with it."
-    return f"{over}: {list_gains(differences)}."
 
 
-def describe_gains_at_best(metrics: Metrics) -> str:
-    """The same where each is sampled at the temperature that is best for it on dev problems."""
-    if no_choice := describe_no_choice(metrics["temperatures"]):
-        return no_choice
-    baseline, differences = metrics["baseline"], metrics["gains"][BEST_TEMPERATURE]
-    accuracy = metrics["policies"][baseline][BEST_TEMPERATURE]["value"]
-    best = {name: of["best"] for name, of in metrics["temperatures"]["policies"].items()}
-    listed = (
-        f"{best[baseline]:g} for all"
-        if len(set(best.values())) == 1 and differences
-        else join_words(f"{name} {temperature:g}" for name, temperature in best.items())
-    )
-    over = (
-        f"At the temperature that is best for each on the dev problems ({listed}), {baseline} has "
-        f"a mean accuracy of {100 * accuracy:.1f} %"
-    )
-    return f"{over}: {list_gains(differences)}." if differences else f"{over}."
+def list_gains(differences: Metrics, baseline: str, *, are_points: bool = True) -> str:
+    """`grpo and dpo are significantly better than sft (+20.1 to +21.0 points), ppo is ...`.
 
-
-def list_gains(differences: Metrics) -> str:
-    """`grpo (+20.1 points) is significantly better; ...`."""
-    better, worse, undecided = split_by_significance(differences, rank_differences(differences))
-    kinds = (
-        (better, "is significantly better", "are significantly better"),
-        (worse, "is significantly worse", "are significantly worse"),
-        (undecided, "does not differ significantly", "do not differ significantly"),
-    )
-    return "; ".join(
-        f"{join_words(describe_gain(policy, differences[policy]) for policy in names)} "
-        f"{singular if len(names) == 1 else plural}"
-        for names, singular, plural in kinds
+    Sizes are left out where they are no points.
+    """
+    better, worse, rest = split_by_significance(differences, rank_differences(differences))
+    is_tested = all(differences[name]["significant"] is not None for name in rest)
+    groups = {
+        "significantly better than": better, "significantly worse than": worse,
+        "not significantly different from" if is_tested else "not tested against": rest,
+    }  # fmt: skip
+    clauses = [
+        f"{join_words(names)} {'is' if len(names) == 1 else 'are'} {how} {baseline}"
+        + f" ({format_range(differences, names)} points)" * are_points
+        for how, names in groups.items()
         if names
+    ]
+    return ", ".join(clauses) or f"there is no other policy to compare with {baseline}"
+
+
+def describe_parts(metrics: Metrics) -> str | None:
+    """Where the gains as sampled come from; what is not significant is undecided, never nothing."""
+    clauses = dict[str, str]()
+    for part, differences in metrics["parts"].items():
+        *decided, undecided = split_by_significance(differences, list(differences))
+        texts = {f"{format_range(differences, names)} points": names for names in decided if names}
+        texts |= {"undecided": undecided} if undecided else {}
+        clauses[part] = ", ".join(
+            text if len(names) == len(differences) else f"{text} for {join_words(names)}"
+            for text, names in texts.items()
+        )
+    if not clauses:
+        return None
+    return (
+        f"Where the gains as sampled come from: sharpening, which a lower temperature gives "
+        f"{metrics['baseline']} without training, {clauses['sharpening']}; the format of the "
+        f"answer, {clauses['format']}; the rest, {clauses['rest']}."
     )
 
 
 def describe_success(environment: str, metrics: Metrics) -> str:
     """Policies against the baseline in an environment, or why there is no verdict."""
-    seeds, baseline, policies = metrics["seeds"], metrics["baseline"], metrics["policies"]
-    success = {name: f"{100 * policies[name]['success']['value']:.1f} %" for name in policies}
-    listed = join_words(f"{name} {share}" for name, share in success.items())
-    if too_few := describe_few_seeds(seeds, "played"):
-        return f"{too_few} In {environment} success is {listed}."
-    if baseline is None:
+    if metrics["baseline"] is None:
         return (
             f"In {environment} there is no verdict, because the baseline has played no episodes on "
-            f"its test starts (a row of `episodes`, `from` the baseline); success is {listed}."
+            f"its test starts (a row of `episodes`, `from` the baseline)."
         )
-    over = (
-        f"In {environment}, over {len(seeds)} seeds and {metrics['num_starts']:,} test starts, "
-        f"{baseline} succeeds in {success[baseline]} of its episodes"
-    )
-    differences = metrics["gains"]["success"]
-    if not differences:
-        return f"{over}; there is no other policy to compare with it."
-    return f"{over}: {list_gains(differences)}."
+    gains = list_gains(metrics["gains"]["success"], metrics["baseline"])
+    over = f"over {count_seeds(metrics)} and {metrics['num_starts']:,} test starts"
+    too_few = describe_few_seeds(metrics["seeds"], "played")
+    return " ".join(filter(None, [f"In {environment}, {over}, success: {gains}.", too_few]))
 
 
-def describe_pairs(metrics: Metrics) -> str:
+def describe_pairs(metrics: Metrics) -> str | None:
     """The other policies against each other."""
-    differences = metrics["pairs"]
-    if not differences:
-        return "There is no pair of other policies to compare."
-    beaten: dict[str, list[str]] = {}
-    for name, difference in differences.items():
+    better: dict[str, list[str]] = {}
+    for name, difference in metrics["pairs"].items():
         first, _, second = name.partition(" - ")
         if difference["significant"]:
-            gap = format_points(difference).removeprefix("+")
-            beaten.setdefault(first, []).append(f"{second} (by {gap} points)")
-    if not beaten:
-        return "Among the other policies no pairwise difference is significant."
-    comparisons = "; ".join(
-        f"{first} is better than {join_words(below)}" for first, below in beaten.items()
+            better.setdefault(first, []).append(second)
+    if not metrics["pairs"]:
+        return None
+    if not better:
+        return "Among the other policies no difference is significant."
+    clauses = (
+        f"{first} is significantly better than {join_words(rest)}" for first, rest in better.items()
     )
-    complete = sum(map(len, beaten.values())) == len(differences)
-    end = "" if complete else "; no other pairwise difference is significant"
-    return f"Among the other policies {comparisons}{end}."
+    return f"Among the other policies, as sampled, {'; '.join(clauses)}."
 
 
-def describe_selection(metrics: Metrics) -> str:
-    """Choosing among each policy's samples by a reward, against their majority.
-
-    Whoever reranks what he ships reads it of that policy. Its own log-probability is no reward.
-    """
-    clauses: dict[str, list[str]] = {"better": [], "worse": []}
+def describe_selection(metrics: Metrics) -> str | None:
+    """Reranking: the best of a policy's samples by each reward model, against a single sample."""
+    clauses: dict[str, list[str]] = {
+        "significantly better": [], "significantly worse": [], "undecided": [],
+    }  # fmt: skip
     for policy, selection in metrics["selection"].items():
-        ways = {
-            way: difference
-            for way, difference in selection["over_majority"].items()
-            if way.partition("/")[2] != MEAN_LOGPROB
-        }
-        better, worse, _ = split_by_significance(ways, rank_differences(ways))
-        for how, names, limit, at in (("better", better, "up", 0), ("worse", worse, "down", -1)):
+        over = selection["over_single"]
+        ways = [way for way in over if way.startswith(f"{BEST_OF}/")]
+        better, worse, undecided = split_by_significance(over, ways)
+        for how, names in zip(clauses, (better, worse), strict=False):
             if names:
-                share = f"{len(names)} of {len(ways)} ways"
-                points = format_points(ways[names[at]])
-                clauses[how].append(f"{policy} ({share}, {limit} to {points} points)")
-    start = f"Choosing among {metrics['n']} samples by a reward, against their majority,"
-    parts = [f"significantly {how} for {join_words(of)}" for how, of in clauses.items() if of]
+                share = f"{len(names)} of {len(ways)} rewards, " * (len(names) < len(ways))
+                clauses[how].append(f"{policy} ({share}{format_range(over, names)} points)")
+        if undecided and undecided == ways:
+            clauses["undecided"].append(policy)
+    parts = [f"{how} for {join_words(of)}" for how, of in clauses.items() if of]
     if not parts:
-        return f"{start} makes no significant difference."
-    return f"{start} is {join_words(parts)}."
+        return None
+    at_best = " at the policy's best temperature" * (BEST_TEMPERATURE in metrics["gains"])
+    return (
+        f"Reranking (the best of {metrics['n']} samples by a reward model, against one sample"
+        f"{at_best}) is {', '.join(parts)}."
+    )
+
+
+def describe_judges(pairs: Metrics) -> list[str]:
+    """How much of each judge's preference is length; `pairs`: of `stage_metrics.read_quality`."""
+    clauses = {
+        "the longer is preferred": "prefers the longer answer in {:.0f} % of pairs",
+        "the longer is right": "; the longer is right in {:.0f} %",
+        "agree at equal length": "; of equally long ones it prefers the right one in {:.0f} %",
+    }
+    sentences: list[str] = []
+    for name, quality in pairs.items():
+        present = [label for label in clauses if label in quality]
+        if "the longer is preferred" in present:
+            texts = [clauses[label].format(100 * quality[label]["value"]) for label in present]
+            sentences.append(f"The judge of pairs/{name} {''.join(texts)}.")
+    return sentences
 
 
 def name_choice(way: str, n: int | str) -> str:
@@ -223,14 +215,15 @@ def split_by_significance(
     return above, below, [key for key in names if not differences[key]["significant"]]
 
 
-def describe_gain(name: str, difference: Metrics) -> str:
-    """`dpo (+20.1 points)`."""
-    return f"{name} ({format_points(difference)} points)"
-
-
 def format_points(difference: Metrics) -> str:
     """Difference in percentage points."""
     return f"{100 * difference['value']:+.1f}"
+
+
+def format_range(differences: Metrics, names: Iterable[str]) -> str:
+    """`+17.1 to +29.6`: the smallest and the largest of these differences, in percentage points."""
+    values = sorted((differences[name] for name in names), key=lambda each: each["value"])
+    return " to ".join(dict.fromkeys(format_points(values[at]) for at in (0, -1)))
 
 
 def join_words(words: Iterable[str]) -> str:

@@ -54,7 +54,7 @@ def report(tmp_path_factory):
     plots.draw_accuracy(folder / "plots", metrics | {"num_problems": 4, "confidence": 0.95})
     table = CaptionedTable(NAME, [{"policy": NAME, "%": "1"}])
     parts = [Section("Policies", [table, Section(NAME, [*transcripts])])]
-    page.write_report(folder, ["One."], {"Model": NAME}, parts)
+    page.write_report(folder, NAME, ["One."], {"Model": NAME}, parts)
     return folder
 
 
@@ -69,7 +69,7 @@ def opened(driver, report):
 
 
 def test_nothing_ran_and_nothing_was_fetched(opened, report):
-    assert opened.title == "Post-training, compared"
+    assert opened.title == NAME
     result = opened.execute_script(
         "return ['script + script, main script', 'iframe', 'svg', 'style + style', 'main a', "
         "'meta[http-equiv=refresh]', "

@@ -112,7 +112,7 @@ def test_the_page_at_a_width_and_scheme(driver, address, width, scheme):
     assert len(contrasts) > 300
     assert [text for contrast, text in contrasts if contrast < 4.5] == []
     images = driver.execute_script(IMAGE_VARIANCE)
-    assert len(images) == 5
+    assert len(images) == 7
     assert [alt for alt, *sizes, variance in images if min(sizes) == 0 or variance < 100] == []
     boxes = driver.execute_script(
         "return [...document.querySelectorAll('.table')].map(b => [b.clientWidth, b.scrollWidth])"
@@ -122,21 +122,39 @@ def test_the_page_at_a_width_and_scheme(driver, address, width, scheme):
     assert any(needed > inside for inside, needed in boxes) == (width == 390)
 
 
-def test_it_begins_with_four_sentences_the_picture_and_what_was_compared(driver, address):
-    chromium.set_width(driver, 900)
+def test_the_answer_the_table_and_both_pictures_are_on_the_first_screen(driver, address):
+    chromium.set_width(driver, 1440)
     driver.get(address)
+    ends = driver.execute_script(
+        "return ['h1', '.lead', '.head table', '.head .plot', '.head .plot + .plot']"
+        ".map(one => document.querySelector(one).getBoundingClientRect().bottom)"
+    )
+    assert ends == sorted(ends)
+    assert ends[-1] == ends[-2] < 900, "side by side, with their axes"
+    rest = "return ['.lead', '.head', '.verdict', 'dl', 'nav', 'main']"
     top = driver.execute_script(
-        "return ['.verdict:nth-of-type(4)', 'img', 'dl', 'nav', 'table']"
-        ".map(one => document.querySelector(one).getBoundingClientRect().top)"
+        f"{rest}.map(one => document.querySelector(one).getBoundingClientRect().top)"
     )
     assert top == sorted(top)
-    assert top[2] < 900
-    assert driver.execute_script("return document.querySelectorAll('.verdict').length") == 4
+    weight = "return getComputedStyle(document.querySelector('.lead')).fontWeight"
+    assert driver.execute_script(weight) == "600"
+    assert read_texts(driver, "h1") == [driver.title]
+    assert {"Llama", "word_problems"} <= set(driver.title.split())
     assert driver.execute_script("return document.querySelectorAll('details[open]').length") == 0
+    notes = (
+        "return [...document.querySelectorAll('.note > p')].filter(one => one.checkVisibility())"
+    )
+    assert driver.execute_script(notes) == []
     driver.find_elements("css selector", "nav a")[3].click()
     assert (
         driver.execute_script("return document.querySelector(':target').textContent") == SECTIONS[3]
     )
+
+
+def test_a_learning_curve_of_every_policy_is_open(driver, address):
+    driver.get(address)
+    script = "return [...document.images].filter(one => one.checkVisibility()).map(one => one.alt)"
+    assert any(alt.startswith("Learning curve") for alt in driver.execute_script(script))
 
 
 def test_every_table_has_a_caption_and_scopes(driver, address):
@@ -154,7 +172,7 @@ def test_every_table_has_a_caption_and_scopes(driver, address):
 def test_a_table_is_sorted_by_mouse_and_by_keyboard(driver, address):
     chromium.set_width(driver, 900)
     driver.get(address)
-    first = "#policies + .table"
+    first = ".head .table"
 
     def read_column(number):
         return read_texts(driver, f"{first} tbody tr > :nth-child({number})")
@@ -163,10 +181,16 @@ def test_a_table_is_sorted_by_mouse_and_by_keyboard(driver, address):
         script = "return [...document.querySelectorAll(arguments[0])].map(th => th.ariaSort)"
         return driver.execute_script(script, f"{first} thead th")
 
+    mark = (
+        "return getComputedStyle(document.querySelectorAll('.head th button')[1], '::after')"
+        ".opacity"
+    )
+    assert driver.execute_script(mark) == "0"
     names = read_column(1)
     accuracy = [float(text.split()[0]) for text in read_column(2)]
     buttons = driver.find_elements("css selector", f"{first} th button")
     buttons[1].click()
+    assert driver.execute_script(mark) == "1"
     assert [float(text.split()[0]) for text in read_column(2)] == sorted(accuracy, reverse=True)
     assert sort_states()[:3] == [None, "descending", None]
     buttons[1].click()
@@ -187,7 +211,7 @@ def test_numbers_are_sorted_as_numbers_and_nothing_last(driver, address, tmp_pat
     cells = ["9", "<0.001", "1,234", "–", "-3.5 [-4, -3]", "+28.0", "", "12.5 %", "0.001"]
     rows = [{"row": str(place), "number": cell} for place, cell in enumerate(cells)]
     (tmp_path / "plots").mkdir()
-    page.write_report(tmp_path, [], {}, [Section("One", [CaptionedTable("c", rows)])], None)
+    page.write_report(tmp_path, "", [], {}, [Section("One", [CaptionedTable("c", rows)])])
     driver.get((tmp_path / "report.html").as_uri())
     button = driver.find_elements("css selector", "th button")[1]
     rising = ["-3.5 [-4, -3]", "<0.001", "0.001", "9", "12.5 %", "+28.0", "1,234"]

@@ -23,6 +23,7 @@ from stages.report import (
     reward_comparison,
     sharpening,
     tables,
+    verdict,
 )
 from stages.report.estimates import BEST_TEMPERATURE, FIELDS, Results
 from stages.report.forecast import ASSUMED, Components, Design
@@ -78,12 +79,18 @@ def test_policies_are_compared_with_the_baseline_and_each_other():
     assert alone["gains"]["mean_accuracy"] == alone["pairs"] == {}
 
 
-def test_choices_are_compared_with_the_majority_and_with_the_format_alone():
-    parts = {"majority/4": np.array(SFT), "weighted/format/4": np.array(GRPO)}
-    found = comparison.compare_policies(results({"sft": DPO}, sft=parts))["selection"]["sft"]
-    tested = [f"{way}/{reward}" for way in ("best_of", "weighted") for reward in REWARDS[:2]]
-    assert values(found["over_majority"]) == dict.fromkeys(tested, 0.25)
-    assert values(found["over_format"]) == dict(zip(tested, (0.0, 0.0, -0.25, -0.25), strict=True))
+def test_choices_are_compared_with_a_sample_the_majority_and_the_format_alone():
+    parts = {"majority/4": np.array(SFT), "weighted/format/4": np.array(GRPO),
+        BEST_TEMPERATURE: np.array(GRPO)}  # fmt: skip
+    of = results({"sft": DPO}, sft=parts)
+    found = comparison.compare_policies(of)["selection"]["sft"]
+    # Own log-probability is no reward: neither tested nor counted among those that are.
+    assert values(found["over_majority"]) == {"best_of/outcome": 0.25, "weighted/outcome": 0.25}
+    assert values(found["over_format"]) == {"best_of/outcome": 0.0, "weighted/outcome": -0.25}
+    assert values(found["over_single"]) == {"best_of/outcome": -0.25, "weighted/outcome": -0.25}
+    del of.tables["sft"][BEST_TEMPERATURE]
+    found = comparison.compare_selection(of, "sft")
+    assert values(found["over_single"]) == {"best_of/outcome": 0.0, "weighted/outcome": 0.0}
     assert len(found["accuracy"]) == len(WAYS)
     assert found["auc"] == {"outcome": {"value": 0.7, "seeds": {"0": 0.7, "1": 0.7}}}
 
@@ -211,14 +218,18 @@ def test_with_few_dev_problems_no_temperature_is_chosen_and_the_verdict_says_so(
     for name, table in of.tables.items():
         of.temperatures[name] = at_temperatures(table["mean_accuracy"], [[1, 1]] * num_seeds,
             num_dev=74)  # fmt: skip
+        del table[BEST_TEMPERATURE]
     found = comparison.compare_policies(of)
     assert of.temperatures["dpo"].best == 1.0
     assert found["parts"] == {}
+    assert BEST_TEMPERATURE not in found["gains"] | found["policies"]["dpo"]
     assert "best" not in found["temperatures"]["policies"]["dpo"]
-    (sentence,) = [text for text in found["verdict"] if "temperature" in text and "74" in text]
+    sentences = verdict.write_verdict(found)
+    (sentence,) = [text for text in sentences if "temperature" in text and "74" in text]
     assert "75 dev problems" in sentence
-    rows = tables.tabulate_accuracy(found)
-    assert {row["best temperature"] for row in rows} == {"1, none chosen"}
+    assert not re.search(
+        "best.temp|at best|that is best", f"{sentences}{tables.tabulate_accuracy(found)[0]}"
+    )
 
 
 PARTS = {
@@ -232,17 +243,18 @@ PARTS = {
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_of_a_gain_by_hand_add_up_to_it(name):
     *policies, expected = PARTS[name]
-    of = results({"sft": [[policies[0][0]] * 2] * 2, "dpo": [[policies[1][0]] * 2] * 2})
+    of = results({"sft": [[policies[0][0]] * 100] * 3, "dpo": [[policies[1][0]] * 100] * 3})
     for policy, (sampled, *others) in zip(("sft", "dpo"), policies, strict=True):
-        of.temperatures[policy] = at_temperatures(*([[x] * 2] * 2 for x in (sampled, *others)))
+        of.temperatures[policy] = at_temperatures(*([[x] * 100] * 3 for x in (sampled, *others)))
     found = comparison.compare_policies(of)
-    parts = values(found["parts"]["dpo"])
+    parts = {part: of_policies["dpo"]["value"] for part, of_policies in found["parts"].items()}
     assert parts == dict(zip(("sharpening", "format", "rest"), expected, strict=True))
     assert sum(parts.values()) == found["gains"]["mean_accuracy"]["dpo"]["value"]
-    # The same on both problems, of which 3 may differ by 1; t of one degree of freedom.
-    part, half = found["parts"]["dpo"]["rest"], 12.706205 * 3**0.5 / 2
+    # The same on all problems, of which 3 may differ by 1; t of 99 degrees of freedom.
+    part, half = found["parts"]["rest"]["dpo"], 1.984217 * 3**0.5 / 100
     bounds = part["value"] - half, part["value"] + half
     assert (part["low"], part["high"]) == pytest.approx(bounds, abs=1e-5)
+    assert part["significant"] == (part["value"] > half)
 
 
 def test_accuracies_by_temperature_are_read_for_the_same_problems(tmp_path):
@@ -478,8 +490,8 @@ def test_scores_are_compared_and_wins_do_not_depend_on_their_scale(tmp_path):
     assert found["policies"]["dpo"]["wins/people"] == plain["policies"]["dpo"]["wins/people"]
     sft, dpo = tables.tabulate_rewards(found, "people")
     assert (sft["over sft"], dpo["over sft"][:6]) == (tables.NOTHING, "1.000 ")
-    assert [row["tokens"] for row in tables.tabulate_lengths(found)] == ["5.0", "5.5"]
+    assert [row["tokens"] for row in tables.tabulate_completions(found)] == ["5.0", "5.5"]
     one = write_scores(tmp_path / "c", scales=(1.0,))
     assert one["gains"]["reward/people"]["dpo"]["significant"] is None
     none = write_scores(tmp_path / "d", scales=(1.0,), scorers=())
-    assert (none["gains"], len(none["verdict"])) == ({}, 1)
+    assert (none["gains"], len(verdict.write_reward_verdict(none))) == ({}, 1)
