@@ -73,10 +73,11 @@ def _attend_packed(
     parts = [states.transpose(1, 2).flatten(0, 1) for states in (query, key, value)]
     starts, longest, is_grouped = mask[0, 0, 0], mask.shape[2], key.shape[1] < query.shape[1]
     if _has_flash_attention(query.device):
-        parts = [states.to(torch.get_autocast_dtype("cuda")) for states in parts]
+        dtype = torch.get_autocast_dtype("cuda")
+        queries, keys, values = (states.to(dtype) for states in parts)
         output: Any = varlen_attn(
-            *parts, starts, starts, longest, longest, scale=scale, window_size=(-1, 0),
-            enable_gqa=is_grouped,
+            queries, keys, values, starts, starts, longest, longest, scale=scale,
+            window_size=(-1, 0), enable_gqa=is_grouped,
         )  # fmt: skip
     else:
         sizes = starts.diff().tolist()

@@ -17,6 +17,7 @@ def test_every_part_passes_on_small_models_on_the_cpu(capfd):
     assert sum(limit for _, limit in PARTS.values()) <= 680  # and the bytecode before
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_is_a_line_of_the_report_and_the_others_go_on():
     (line,) = script.measure_apart("no such part", 30, dry=True)
     assert "FAILED" in line
