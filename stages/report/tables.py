@@ -226,7 +226,7 @@ def tabulate_completions(metrics: Metrics) -> Rows:
     columns = {
         "mean_strict": "accuracy, strict, %", "mean_lenient": "accuracy, lenient, %",
         "readable_rate": "answer readable, %", "format_rate": "format kept, %",
-        "truncation_rate": "truncated, %",
+        "truncation_rate": "truncated, %", "right_first_rate": "right first, wrong last, %",
     }  # fmt: skip
     return [
         {"policy": name, "tokens": f"{estimates['mean_tokens']['value']:.1f}"}
