@@ -132,8 +132,9 @@ class RunComparison:
         """Differences in what a stage reads and no stage wrote."""
         old, new = self.before.stages.get(name), self.after.stages[name]
         if old is None:
-            _, at, row = name.partition("@")  # all stages of a row have one cause
-            yield f"the row {row} is new" if at else f"{name} is new"
+            _, at, row = name.partition("@")  # all stages of a new row have one cause
+            is_new = at and all(each.partition("@")[2] != row for each in self.before.stages)
+            yield f"the row {row} is new" if is_new else f"{name} is new"
             return
         if old.command != new.command:
             yield f"the row of {name}: {old.command} -> {new.command}"

@@ -109,6 +109,11 @@ def test_a_row_that_is_new_is_one_cause_and_has_its_accuracy(place: Place) -> No
     assert lines[-1].endswith("] of 3 problems, new")
 
 
+def test_a_stage_that_is_new_of_a_row_that_is_not_is_its_own_cause(place: Place) -> None:
+    old, new = place.write("old.lock", without="evaluate@right"), place.write("new.lock")
+    assert place.describe(old, new)[1:3] == ["", "evaluate@right is new"]
+
+
 def test_without_the_cache_it_says_what_it_does_not_know(place: Place) -> None:
     changes = CASES["a number"]["contents"] | CASES["files of people"]["contents"]
     changes |= CASES["a source file"]["contents"]
