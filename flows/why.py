@@ -262,7 +262,11 @@ class RunComparison:
             ids = sorted(set[str].intersection(*map(set, [*old, *new]))) if seeds else []
             policy = path.removeprefix(EVALUATIONS)
             if len(ids) < 2:
-                yield f"  {policy}: no problem and seed of both is in the cache"
+                is_cut = not all(content for side in files for content in side.values())
+                reason = (
+                    "not evaluated" if is_cut else "no problem and seed of both is in the cache"
+                )
+                yield f"  {policy}: {reason}"
                 continue
             cells = [np.array([[[row[key]] for key in ids] for row in side]) for side in (old, new)]
             if old_stage is None:
