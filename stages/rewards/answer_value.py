@@ -596,15 +596,18 @@ _DOMAIN = r"(?:\\math(?:bb|bf|rm) ?\{?)?([ZNQRℤℕℚℝ])\}?((?:[\^_](?:\{[^{
 _FREE = tuple(
     re.compile(rf"(.+?)[,;]? *\(?{clause}\)?\.?")
     for clause in (
-        rf"(?:(?:where|with|for|for all) )?([a-zA-Z]) ?(?:\\in\b|∈) ?{_DOMAIN}",
+        rf"(?:(?:where|with|for|for all) )?(?<![A-Za-z\\])([a-zA-Z]) ?(?:\\in\b|∈) ?{_DOMAIN}",
         r"(?:(?:where|with|for) )?([a-zA-Z]) is an integer()()",
         r"for (?:any |all |every )?integers? ([a-zA-Z])()()",
     )
 )
 
 
-def _read_family(answer: str) -> Family | None:
-    r"""A value with a free variable at its end, which gets the one name `\nu`."""
+def _read_family(answer: str) -> Family | Named | None:
+    r"""A value with a free variable at its end, which gets the one name `\nu`.
+
+    What says the same of it before, as after each of several values, is left out.
+    """
     if not any(sign in answer for sign in ("\\in", "∈", "integer")):
         return None
     text = " ".join(strip_markup(_SPACE.sub(" ", answer)).split())
@@ -612,10 +615,18 @@ def _read_family(answer: str) -> Family | None:
     if match is None or not has_matched_brackets(text):
         return None
     value, name, letter, rest = match.groups()
+    repeated = rf"[,;]? *\(?(?<![A-Za-z\\]){name} ?(?:\\in\b|∈) ?{_DOMAIN}\)?"
+    value = re.sub(repeated, lambda each: "" if each.groups() == (letter, rest) else each[0], value)
     # letters of commands and words stay
     pattern = rf"(\\[A-Za-z]+|\b(?:and|or|if|for|where|with)\b)|{name}"
-    inner = read_value(re.sub(pattern, lambda match: match[1] or r"\nu ", value.strip()))
+    parts = OR.split(value.strip())
+    renamed = [re.sub(pattern, lambda match: match[1] or r"\nu ", part) for part in parts]
+    if len(parts) > 1 and any(map(str.__eq__, parts, renamed)):  # `7 or 3k`: k is of one part
+        return None
+    inner = read_value(" or ".join(renamed))
     domain = (letter or "Z").translate(_DOMAINS) + re.sub(r"[{}\s]", "", rest or "")
+    if isinstance(inner, Named) and len(inner.names) == 1:
+        return Named(inner.names, Family(inner.value, domain))
     return None if inner is None else Family(inner, domain)
 
 
