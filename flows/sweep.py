@@ -59,7 +59,8 @@ def run_point(changes: list[str], commit: str, timeout_hours: float | None = Non
     if name in map(str.strip, experiments):
         return Completed(message=f"the experiment {name} is there already")
     untracked: list[str] = []  # git's copy lacks them
-    runner.run(["git", "ls-files", "--others", "--directory", RAW], untracked.append)
+    git = ["git", "-c", "core.quotePath=false"]
+    runner.run([*git, "ls-files", "--others", "--directory", RAW], untracked.append)
     tail: deque[str] = deque(maxlen=TAIL_LINES)
 
     def take(line: str) -> None:

@@ -132,8 +132,9 @@ class RunComparison:
         """Differences in what a stage reads and no stage wrote."""
         old, new = self.before.stages.get(name), self.after.stages[name]
         if old is None:
-            _, at, row = name.partition("@")  # all stages of a row have one cause
-            yield f"the row {row} is new" if at else f"{name} is new"
+            _, at, row = name.partition("@")  # all stages of a new row have one cause
+            is_new = at and all(each.partition("@")[2] != row for each in self.before.stages)
+            yield f"the row {row} is new" if is_new else f"{name} is new"
             return
         if old.command != new.command:
             yield f"the row of {name}: {old.command} -> {new.command}"
@@ -261,7 +262,11 @@ class RunComparison:
             ids = sorted(set[str].intersection(*map(set, [*old, *new]))) if seeds else []
             policy = path.removeprefix(EVALUATIONS)
             if len(ids) < 2:
-                yield f"  {policy}: no problem and seed of both is in the cache"
+                is_cut = not all(content for side in files for content in side.values())
+                reason = (
+                    "not evaluated" if is_cut else "no problem and seed of both is in the cache"
+                )
+                yield f"  {policy}: {reason}"
                 continue
             cells = [np.array([[[row[key]] for key in ids] for row in side]) for side in (old, new)]
             if old_stage is None:

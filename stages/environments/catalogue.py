@@ -77,14 +77,15 @@ def check_options(kind: str, path: Path, options: Collection[str]) -> Iterator[s
     if len(makes) != 1 or makes[0].args.kwarg is not None:
         return
     arguments, num_first = makes[0].args, 2 if kind in TAKES_ROW else 1
-    first = arguments.args[: len(arguments.args) - len(arguments.defaults)]
+    positional = [*arguments.posonlyargs, *arguments.args]
+    first = positional[: len(positional) - len(arguments.defaults)]
     needed = [each.arg for each in first][num_first:]
     needed += [
         each.arg
         for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
         if default is None
     ]
-    taken = [each.arg for each in (*arguments.args[num_first:], *arguments.kwonlyargs)]
+    taken = [each.arg for each in (*positional[num_first:], *arguments.kwonlyargs)]
     yield from (
         f"unknown option {name!r}{suggest(name, taken)}" for name in options if name not in taken
     )

@@ -134,7 +134,11 @@ def read_call(entry: Any, index: int) -> ToolCall | None:
     function = entry.get("function", entry) if isinstance(entry, dict) else None
     if not isinstance(function, dict):
         return None
-    return make_call(function.get("name"), function.get("arguments"), entry.get("id"), index)
+    places = [key for key in ARGUMENTS_KEYS if key in function]
+    if len(places) != 1 and (places or not function.keys() <= {"name", "id", "type", "index"}):
+        return None  # without `arguments`, what else it says would be dropped
+    arguments = function[places[0]] if places else None
+    return make_call(function.get("name"), arguments, entry.get("id"), index)
 
 
 def make_call(name: Any, arguments: Any, number: Any, index: int) -> ToolCall | None:

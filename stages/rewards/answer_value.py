@@ -214,7 +214,7 @@ def _join_alternatives(values: Sequence[Value]) -> Value | None:
             return None if intervals is None else Named(names[0], union)
         # In several units, as `5 km or 5000 m` and `p = 1/4 or 25%`, they may be one value.
         units = {value.unit.name for value in inner if isinstance(value, Number | Expression)}
-        texts = [*map(write_value, inner)]
+        texts = [write_value(value) or value for value in inner]
         if len(units) <= 1 and len({*texts}) == len(texts):
             return Named(names[0], Elements("", tuple(inner)))
     return Either(tuple(values))
@@ -271,8 +271,8 @@ _NAMED = re.compile(
     rf" *(\({_NAME}(?:, ?{_NAME})+\)|{_NAME}(?: ?: ?{_NAME})*) *"
     rf"(?:= ?{_WORKING}|\\in\b|∈|{_APPROXIMATELY}) ?(?=[^=]*$)"
 )
-_NEARLY = re.compile(rf"(=.*?)(?:{_APPROXIMATELY}).*")
-"""Behind an exact value `\\approx 0.33` says nothing more."""
+_NEARLY = re.compile(rf"(=[^=]*?)(?:{_APPROXIMATELY})(?:(?!, | and )[^=;])*$")
+"""Behind an exact value `\\approx 0.33` says nothing more, and another answer does."""
 
 
 def _read_named(answer: str) -> Value | None:
@@ -287,7 +287,8 @@ def _read_named(answer: str) -> Value | None:
     value = read_value(rest if has_matched_brackets(rest) else text[match.end() :])
     if isinstance(value, Elements) and match[1].startswith("("):
         names = tuple(map(_tidy_name, match[1][1:-1].split(",")))
-        return Named(names, value) if len(names) == len(value.elements) else None
+        is_list = not value.brackets and isinstance(value.elements[0], Elements)  # of pairs
+        return Named(names, value) if len(names) == len(value.elements) and not is_list else None
     return None if value is None else Named((_tidy_name(match[1]),), value)
 
 
@@ -359,13 +360,28 @@ def _read_elements(text: str) -> Value | None:
     values = complete(map(read_value, parts)) if len(parts) > 1 and all(parts) else None
     if values is None:
         return None
+    choices = [value for value in values if isinstance(value, Choice) and value.value is None]
+    letters = "".join(sorted(choice.letters for choice in choices))
+    if not brackets and len(choices) == len(values) == len({*letters}) == len(letters):
+        return Choice(letters)
     named = [value for value in values if isinstance(value, Named) and len(value.names) == 1]
     names = tuple(value.names[0] for value in named)
     if len(named) == len(values) and len({*names}) == 1:
-        return _join_alternatives(values)
+        return _intersect(*values) or _intersect(*reversed(values)) or _join_alternatives(values)
     if len({*names}) == len(values):
         return Named(names, Elements("", tuple(value.value for value in named)))
     return Elements(brackets, values)
+
+
+def _intersect(*values: Value) -> Named | None:
+    """Of `x > 2` and `x < 5` the interval from 2 to 5; None: of others."""
+    match values:
+        case (
+            Named(names, Elements(left, (Number() as low, Expression(r"\infty")))),
+            Named(_, Elements(right, (Expression(r"-\infty"), Number() as high))),
+        ) if low.number < high.number:
+            return Named(names, Elements(left[:1] + right[-1:], (low, high)))
+    return None
 
 
 def _depths(text: str) -> list[int]:
@@ -415,7 +431,7 @@ _BY = re.compile(r"[\w.)}] by\b")
 """The word of `10 by 12`, and no product as in `ax + by`."""
 _PART = re.compile(r"(?<![\w^{\\])\d[\d.,]* ?([A-Za-z]+)\.?,? ?(?:and|by|x|×)? ?\d", re.ASCII)
 _UNIT_LETTER = re.compile(rf"(?<=[\w)}}])(?: +[mgshlLNJWV]|(?<=[)}}])[mgshlL]){_POWER}$")
-_LETTER = re.compile(r"(?<![\\A-Za-z])(?![ie](?![A-Za-z]))[A-Za-z]")
+_LETTER = re.compile(r"(?<![\\A-Za-z])(?!(?:[ie]|pi)(?![A-Za-z]))[A-Za-z]")
 _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _SYMBOLS = str.maketrans({
     "π": "\\pi ", "∞": "\\infty ", "×": "\\times ", "·": "\\cdot ", "÷": "/", "−": "-",
@@ -580,15 +596,18 @@ _DOMAIN = r"(?:\\math(?:bb|bf|rm) ?\{?)?([ZNQRℤℕℚℝ])\}?((?:[\^_](?:\{[^{
 _FREE = tuple(
     re.compile(rf"(.+?)[,;]? *\(?{clause}\)?\.?")
     for clause in (
-        rf"(?:(?:where|with|for|for all) )?([a-zA-Z]) ?(?:\\in\b|∈) ?{_DOMAIN}",
+        rf"(?:(?:where|with|for|for all) )?(?<![A-Za-z\\])([a-zA-Z]) ?(?:\\in\b|∈) ?{_DOMAIN}",
         r"(?:(?:where|with|for) )?([a-zA-Z]) is an integer()()",
         r"for (?:any |all |every )?integers? ([a-zA-Z])()()",
     )
 )
 
 
-def _read_family(answer: str) -> Family | None:
-    r"""A value with a free variable at its end, which gets the one name `\nu`."""
+def _read_family(answer: str) -> Family | Named | None:
+    r"""A value with a free variable at its end, which gets the one name `\nu`.
+
+    What says the same of it before, as after each of several values, is left out.
+    """
     if not any(sign in answer for sign in ("\\in", "∈", "integer")):
         return None
     text = " ".join(strip_markup(_SPACE.sub(" ", answer)).split())
@@ -596,10 +615,18 @@ def _read_family(answer: str) -> Family | None:
     if match is None or not has_matched_brackets(text):
         return None
     value, name, letter, rest = match.groups()
+    repeated = rf"[,;]? *\(?(?<![A-Za-z\\]){name} ?(?:\\in\b|∈) ?{_DOMAIN}\)?"
+    value = re.sub(repeated, lambda each: "" if each.groups() == (letter, rest) else each[0], value)
     # letters of commands and words stay
     pattern = rf"(\\[A-Za-z]+|\b(?:and|or|if|for|where|with)\b)|{name}"
-    inner = read_value(re.sub(pattern, lambda match: match[1] or r"\nu ", value.strip()))
+    parts = OR.split(value.strip())
+    renamed = [re.sub(pattern, lambda match: match[1] or r"\nu ", part) for part in parts]
+    if len(parts) > 1 and any(map(str.__eq__, parts, renamed)):  # `7 or 3k`: k is of one part
+        return None
+    inner = read_value(" or ".join(renamed))
     domain = (letter or "Z").translate(_DOMAINS) + re.sub(r"[{}\s]", "", rest or "")
+    if isinstance(inner, Named) and len(inner.names) == 1:
+        return Named(inner.names, Family(inner.value, domain))
     return None if inner is None else Family(inner, domain)
 
 

@@ -66,9 +66,13 @@ SECRET = re.compile(
 Words that also stand in harmless text (`pad_token=3`) count only after a `?`, `&`, `;` or `#`.
 """
 TOKEN = re.compile(
-    r"(?<![\w/.-])((?:[a-z]{2,8}[_-])+)(?=\w*[a-z])(?=\w*[A-Z])(?=(?:[a-zA-Z]*\d+){2})\w{16,}"
+    r"(?<![\w/.-])(hf_(?=\w{30})|(?:[a-z]{2,8}\d{0,2}[_-])+(?=\w*[a-z])(?=\w*[A-Z])"
+    r"(?=(?:[a-zA-Z]*\d+){2}))\w{16,}[\w-]*"
 )
-"""A token by its looks: a short word, as `hf_` or `sk-`, and a long mixture of letters, digits."""
+"""A token by its looks: a short word, as `sk-`, and a long mixture of letters and digits.
+
+After `hf_` there are letters alone.
+"""
 MAX_SECONDS = 300.0
 """Seconds after which a call stops and leaves what is missing to the next call: a slow server must
 not hold up a pipeline, either."""

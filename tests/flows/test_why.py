@@ -109,6 +109,17 @@ def test_a_row_that_is_new_is_one_cause_and_has_its_accuracy(place: Place) -> No
     assert lines[-1].endswith("] of 3 problems, new")
 
 
+def test_a_stage_that_is_new_of_a_row_that_is_not_is_its_own_cause(place: Place) -> None:
+    old, new = place.write("old.lock", without="evaluate@right"), place.write("new.lock")
+    assert place.describe(old, new)[1:3] == ["", "evaluate@right is new"]
+
+
+def test_a_policy_whose_answers_were_cut_was_not_evaluated(place: Place) -> None:
+    cut = {"data/evaluations/left": {f"{seed}/per_problem.jsonl": "" for seed in range(3)}}
+    lines = place.describe(place.write("old.lock"), place.write("new.lock", contents=cut))
+    assert "  left: not evaluated" in lines
+
+
 def test_without_the_cache_it_says_what_it_does_not_know(place: Place) -> None:
     changes = CASES["a number"]["contents"] | CASES["files of people"]["contents"]
     changes |= CASES["a source file"]["contents"]

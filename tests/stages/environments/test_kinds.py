@@ -367,6 +367,7 @@ def test_a_class_of_trl_starts_with_a_text(observation):
 @pytest.mark.parametrize(("source", "kind", "options", "words"), [
     ("def __init__(self, row, size): ...", "tinker", ["row"], ["option 'row'", "'size' is"]),
     ("def __init__(self, row, size=3, *, unit): ...", "tinker", ["size", "unit"], []),
+    ("def __init__(self, row, /, size=3): ...", "tinker", ["size"], []),
     ("def __init__(self, size, *, unit='m'): ...", "trl", ["row"], ["'row'", "'size' is"]),
     ("def __init__(self, **options): ...", "own", ["row"], []),
     ("", "own", ["row"], []),  # it may inherit it

@@ -162,7 +162,8 @@ def test_messages_that_an_environment_may_not_return_are_refused():
     with pytest.raises(ValueError, match="tools"):  # calls of tools that the episode does not name
         render_episode(renderer, make_episode([ASK, call(3)], None, 1))
     for message in ({"role": "judge", "content": ""}, {"role": "user", "content": [1]},
-                    call(3) | {"tool_calls": [{"id": 3}]}):  # fmt: skip
+                    call(3) | {"tool_calls": [{"id": 3}]},
+                    call(3) | {"tool_calls": [{"name": "add", "args": {"a": 3}}]}):  # fmt: skip
         with pytest.raises(ValueError, match="found"):
             renderer.render_start([message], None)
 
