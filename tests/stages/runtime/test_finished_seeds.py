@@ -198,7 +198,7 @@ def test_seeds_of_several_calls_give_the_bits_of_one(checkout, compute):
     whole = read_outputs(checkout)
     shutil.rmtree(checkout / "data")
     assert compute("1") == ["seed-1"]
-    with pytest.raises(RuntimeError, match="seed 2"):
+    with pytest.raises(ValueError, match="seed 2"):
         compute("1,0,2", TOY_KILL="2")
     assert started(checkout) == ["seed-0", "seed-2"] or started(checkout) == []
     with pytest.raises(ValueError, match="edited"):
