@@ -35,6 +35,8 @@ from stages.runtime import process
 from stages.runtime.machine import count_processors
 from stages.sources import problem_files
 
+NO_FORECAST = "There is no forecast of a plan that is not valid: correct what is listed above."
+
 
 def main(*words: str) -> None:
     """Print the report; exit with 1 where there is a problem."""
@@ -62,15 +64,19 @@ def main(*words: str) -> None:
     console.print(make_pairs_table("This machine", here | software))
     try:
         model = checkup.load_model_facts(content)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError) as error:
         sys.exit(f"prepare_data would fail (nothing is downloaded here): {error}")
+    except (KeyError, TypeError, AttributeError):  # a section has another form
+        if not checked.returncode:
+            raise
+        sys.exit(NO_FORECAST)
     for report in model.reports:
         console.print(problem_files.describe_report(report), markup=False)
     for warning in model.warnings:
         console.print(f"warning: {warning}", markup=False)
     console.print(make_pairs_table("Text, as the model will read it", checkup.show_text(model)))
     if checked.returncode:
-        sys.exit("There is no forecast of a plan that is not valid: correct what is listed above.")
+        sys.exit(NO_FORECAST)
     content, _ = auto.resolve({**content, "presets": presets}, model.facts, strict=False)
     presets = content.pop("presets")
     plan = Plan(content=content, presets=presets, rows=rows, data=model.data)
@@ -178,5 +184,6 @@ def make_speed_table(
 
 
 if __name__ == "__main__":
-    adopt_rounding()
-    process.run(main)
+    with process.ending():
+        adopt_rounding()
+        main(*sys.argv[1:])

@@ -72,7 +72,7 @@ def _attend_packed(
     """Causal attention within the sequences that start where `make_starts` says."""
     parts = [states.transpose(1, 2).flatten(0, 1) for states in (query, key, value)]
     starts, longest, is_grouped = mask[0, 0, 0], mask.shape[2], key.shape[1] < query.shape[1]
-    if _has_flash_attention(query.device):
+    if _has_flash_attention(query.device) and _fits_flash_attention(key, value):
         dtype = torch.get_autocast_dtype("cuda")
         queries, keys, values = (states.to(dtype) for states in parts)
         output: Any = varlen_attn(
@@ -94,7 +94,15 @@ def _attend_packed(
 
 
 def _has_flash_attention(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.is_autocast_enabled("cuda")
+    if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 0)  # Ampere
+
+
+def _fits_flash_attention(key: Tensor, value: Tensor) -> bool:
+    """Whether heads have a size that its kernels take; `scaled_dot_product_attention` pads them."""
+    size = key.shape[-1]
+    return size == value.shape[-1] and size % 8 == 0 and size <= 256
 
 
 @cache

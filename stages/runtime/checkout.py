@@ -6,10 +6,13 @@ the MLflow store, locks of GPUs.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-DATA = Path("data")
+DATA, DVC_YAML = Path("data"), Path("dvc.yaml")
+STUDIES = "studies"
+"""Folder of the outputs of studies."""
 
 
 def locate_checkout() -> Path:
@@ -23,9 +26,10 @@ def find_outside_folders() -> Iterator[str]:
     DVC keeps no output there, and would say so only after a stage's work.
     """
     root = Path.cwd().resolve()
-    for path in [DATA, *DATA.glob("*"), *DATA.glob("*/*"), *DATA.glob("*/*/*")]:
-        is_input = path.parts[:2] == (*DATA.parts, "raw")
-        if path.is_symlink() and path.is_dir() and not is_input:
+    folders = [DATA / name for name in sorted(_list_output_folders())]
+    inside = [path for folder in folders for path in (*folder.glob("*"), *folder.glob("*/*"))]
+    for path in [DATA, *folders, *inside]:
+        if path.is_symlink() and path.is_dir():
             target = path.resolve()
             if not target.is_relative_to(root):
                 yield (
@@ -33,3 +37,11 @@ def find_outside_folders() -> Iterator[str]:
                     f"checkout: move its content back, and on that disk put the whole checkout, or "
                     f"DVC's cache: `dvc cache dir <folder>`, `dvc config cache.type symlink`"
                 )
+
+
+def _list_output_folders() -> set[str]:
+    """Names of folders in `outs` of dvc.yaml: run records and models of the user's may be links."""
+    text = DVC_YAML.read_text(encoding="utf-8", errors="replace") if DVC_YAML.is_file() else ""
+    outs = [line for line in text.splitlines() if line.lstrip().startswith("outs:")]
+    folder = re.compile(rf"{DATA}/([\w-]+)(?![\w.-])")  # not data/raw.json
+    return {STUDIES, *(name for line in outs for name in folder.findall(line))}

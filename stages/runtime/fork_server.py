@@ -170,7 +170,12 @@ def serve(
         if listener not in ready:
             continue
         connection, _ = listener.accept()
-        if worker := os.fork():
+        try:
+            worker = os.fork()
+        except OSError:  # no memory, or no process id: the stage works itself
+            connection.close()
+            continue
+        if worker:
             try:
                 stage_end = os.pidfd_open(_peer_of(connection)[0])
             except ProcessLookupError:  # it was killed just now
@@ -179,7 +184,8 @@ def serve(
                 continue
             works.append(_Work(worker, os.pidfd_open(worker), stage_end, connection))
             if not is_complete:
-                import_more()
+                with suppress(Exception):  # an error of the work that needs it; others go on
+                    import_more()
                 is_complete = True
             continue
         try:

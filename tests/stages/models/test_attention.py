@@ -99,6 +99,22 @@ def test_packed_sequences_by_their_starts_are_the_dense_mask(scale):
     torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("size", "is_fit"), [(16, True), (12, False), (264, False)])
+def test_heads_that_flash_attention_refuses_are_computed_without_it(size, is_fit, monkeypatch):
+    calls = []
+
+    def record(queries, *_, **__):
+        calls.append(queries.shape)
+        return queries
+
+    monkeypatch.setattr(attention, "_has_flash_attention", lambda _: True)
+    monkeypatch.setattr(attention, "varlen_attn", record)
+    starts = attention.make_starts(PACKED_PROMPTS)
+    tensors = [states[..., :1].expand(*states.shape[:3], size) for states in draw(SEQ)]
+    attention.attend(Module(), *tensors, starts)
+    assert bool(calls) is is_fit
+
+
 def test_rows_are_packed_where_no_prompt_has_a_second_completion():
     assert attention.is_packed(PACKED, PACKED_PROMPTS)
     assert not attention.is_packed(SEGMENTS, PROMPTS)

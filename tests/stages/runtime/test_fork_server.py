@@ -27,7 +27,9 @@ CHECK = """
 from stages.runtime import fork_server, process
 def check():
     import imports
-fork_server.serve(process.find_flow_or_dvc().pid, check, lambda: None)
+def import_more():
+    raise ImportError("late")
+fork_server.serve(process.find_flow_or_dvc().pid, check, import_more)
 from work import main
 process.run(main)
 """
