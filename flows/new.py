@@ -169,7 +169,7 @@ def write(kind: str, name: str, preset: str) -> list[str]:
     if presets is not None:
         if name in YAML(typ="safe", pure=True).load(presets):
             raise ValueError(f"{PRESETS} has an entry {name} already: choose another name")
-        presets += f"{name}: {{{kind}: own/{name}}}\n"
+        presets = f"{presets.rstrip()}\n{name}: {{{kind}: own/{name}}}\n"
         lines.insert(0, f"{PRESETS}: {name}: {{{kind}: own/{name}}}")
     if kind in FILES:
         folder, content = FILES[kind]
@@ -209,9 +209,9 @@ def replace_source(text: str, source: str) -> str:
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith("  source:")), len(lines))
     end = start + 1
-    while end < len(lines) and re.match(r"   |$", lines[end]):
+    while end < len(lines) and re.match(r"   |  - |$", lines[end]):
         end += 1
-    old = [f"  # {line[2:]}" for line in lines[start:end]]
+    old = [f"  # {line[2:]}".rstrip() for line in lines[start:end]]
     changed = "\n".join([*lines[:start], f"  source: {source}", *old, *lines[end:], ""])
     content, after = _parse(text), _parse(changed)
     if after != {**content, "data": {**(content.get("data") or {}), "source": _parse(source)}}:
