@@ -129,6 +129,8 @@ ROWS: dict[str, dict[str, str]] = {
     "source": {},
 }
 """Kind -> table -> the row that is added to it."""
+PRESET = "grpo_deepseekmath"
+"""Of a policy for which `--preset` names no other."""
 IN_PRESETS = ("surrogate", "advantage")
 """Kinds that an entry of presets.yaml names."""
 
@@ -138,9 +140,14 @@ def main() -> None:
     parser = make_parser("flows.new", __doc__)
     parser.add_argument("kind", choices=[*ROWS])
     parser.add_argument("name")
-    parser.add_argument("--preset", default="grpo_deepseekmath")
+    parser.add_argument("--preset", help=f"of the policy, by default {PRESET}")
     options = parser.parse_args()
-    written = write(options.kind, options.name, options.preset)
+    if options.preset and not any("{preset}" in row for row in ROWS[options.kind].values()):
+        raise ValueError(
+            f"--preset: expected none for a new {options.kind}, which has its own: leave it out, "
+            f"and edit the row that is written"
+        )
+    written = write(options.kind, options.name, options.preset or PRESET)
     print("\n".join([*written, "Next: posttrain check, then dvc repro"]))
 
 

@@ -48,6 +48,7 @@ def test_every_command_is_completed(shell: str):
     (["new", "policy", "grpo"], "grpo"),
     (["new", "surrogate", "dapo"], "dapo"),
     (["new", "labeller", "brevity"], "brevity.py"),
+    (["new", "source", "mine", "--preset", "rloo"], "--preset: expected none"),
 ])  # fmt: skip
 def test_wrong_words_are_refused_by_name(words: list[str], named: str):
     result = posttrain(*words)
