@@ -260,6 +260,9 @@ class RunComparison:
             old, new = ([read_accuracies(side[seed]) for seed in seeds] for side in files)
             ids = sorted(set[str].intersection(*map(set, [*old, *new]))) if seeds else []
             policy = path.removeprefix(EVALUATIONS)
+            if not all([*old, *new]):
+                yield f"  {policy}: its completions were cut with a seed, so it was not evaluated"
+                continue
             if len(ids) < 2:
                 yield f"  {policy}: no problem and seed of both is in the cache"
                 continue
