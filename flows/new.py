@@ -129,6 +129,8 @@ ROWS: dict[str, dict[str, str]] = {
     "source": {},
 }
 """Kind -> table -> the row that is added to it."""
+PRESET = "grpo_deepseekmath"
+"""Of a policy for which `--preset` names no other."""
 IN_PRESETS = ("surrogate", "advantage")
 """Kinds that an entry of presets.yaml names."""
 
@@ -138,9 +140,14 @@ def main() -> None:
     parser = make_parser("flows.new", __doc__)
     parser.add_argument("kind", choices=[*ROWS])
     parser.add_argument("name")
-    parser.add_argument("--preset", default="grpo_deepseekmath")
+    parser.add_argument("--preset", help=f"of the policy, by default {PRESET}")
     options = parser.parse_args()
-    written = write(options.kind, options.name, options.preset)
+    if options.preset and not any("{preset}" in row for row in ROWS[options.kind].values()):
+        raise ValueError(
+            f"--preset: expected none for a new {options.kind}, which has its own: leave it out, "
+            f"and edit the row that is written"
+        )
+    written = write(options.kind, options.name, options.preset or PRESET)
     print("\n".join([*written, "Next: posttrain check, then dvc repro"]))
 
 
@@ -169,7 +176,7 @@ def write(kind: str, name: str, preset: str) -> list[str]:
     if presets is not None:
         if name in YAML(typ="safe", pure=True).load(presets):
             raise ValueError(f"{PRESETS} has an entry {name} already: choose another name")
-        presets += f"{name}: {{{kind}: own/{name}}}\n"
+        presets = f"{presets.rstrip()}\n{name}: {{{kind}: own/{name}}}\n"
         lines.insert(0, f"{PRESETS}: {name}: {{{kind}: own/{name}}}")
     if kind in FILES:
         folder, content = FILES[kind]
@@ -209,9 +216,9 @@ def replace_source(text: str, source: str) -> str:
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith("  source:")), len(lines))
     end = start + 1
-    while end < len(lines) and re.match(r"   |$", lines[end]):
+    while end < len(lines) and re.match(r"   |  - |$", lines[end]):
         end += 1
-    old = [f"  # {line[2:]}" for line in lines[start:end]]
+    old = [f"  # {line[2:]}".rstrip() for line in lines[start:end]]
     changed = "\n".join([*lines[:start], f"  source: {source}", *old, *lines[end:], ""])
     content, after = _parse(text), _parse(changed)
     if after != {**content, "data": {**(content.get("data") or {}), "source": _parse(source)}}:

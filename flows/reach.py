@@ -13,8 +13,8 @@ from flows.plan import downstream, read_graph, run_dvc
 PARAMETERS = ("params.yaml", "stages/presets.yaml")
 TRACES = ("data/code", "data/own", "data/inputs.json")
 """Where trace_code writes the source files that each entry point reads, and plan the data files."""
-RAW = "data/raw"
-"""Files that people bring; all of them make plan look."""
+LOOKED_AT = ("data/raw", "stages/algorithms/own")
+"""Files that people bring; all of them make plan look, and in most its outputs stay."""
 
 
 def main() -> None:
@@ -49,7 +49,8 @@ def describe(root: Path, file: str) -> str:
         for parent in (Path(source), *Path(source).parents)
     }
     direct = {name for name, node in graph.items() if dependencies.intersection(node.deps)}
-    direct -= {"trace_code", "plan"} if Path(path).is_relative_to(RAW) else {"trace_code"}
+    is_looked_at = any(Path(path).is_relative_to(folder) for folder in LOOKED_AT)
+    direct -= {"trace_code", "plan"} if is_looked_at else {"trace_code"}
     if not direct:
         return f"{path}: no stage's result depends on it"
     later = downstream(graph, direct)

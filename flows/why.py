@@ -261,6 +261,9 @@ class RunComparison:
             old, new = ([read_accuracies(side[seed]) for seed in seeds] for side in files)
             ids = sorted(set[str].intersection(*map(set, [*old, *new]))) if seeds else []
             policy = path.removeprefix(EVALUATIONS)
+            if not all([*old, *new]):
+                yield f"  {policy}: its completions were cut with a seed, so it was not evaluated"
+                continue
             if len(ids) < 2:
                 is_cut = not all(content for side in files for content in side.values())
                 reason = (

@@ -57,7 +57,7 @@ from stages.loops.sft import SftConfig
 from stages.loops.sft import train as train_sft
 from stages.loops.state import State
 from stages.loops.work import Step
-from stages.models import model_tokenizer, policy, prompting
+from stages.models import model_tokenizer, policy, prompting, rope_limit
 from stages.models.device import COMPUTE, ComputeConfig, setup
 from stages.models.policy import Policy
 from stages.models.turn_rendering import TurnRenderer
@@ -266,7 +266,8 @@ def encode_rows(
 ) -> tuple[list[Prompt], list[list[list[int]]]]:
     """Prompts of rows, and for each key the token ids of its completions, with the end token.
 
-    A ValueError for a row without a text under `prompt` and each of `keys`.
+    A ValueError for a row without a text under `prompt` and each of `keys`, or of more tokens than
+    the model has positions.
     """
     if not rows:
         raise ValueError("expected rows to learn from, found none")
@@ -291,6 +292,17 @@ def encode_rows(
         completions.append([[*ids, end] for ids in written])
         name = model.config.name_or_path or "the model"
         model_tokenizer.check_ids(completions[-1], tokenizer, size, name)
+    config = model.config.get_text_config(decoder=True)
+    limit = rope_limit.get_rope_limit(config) or getattr(config, "max_position_embeddings", None)
+    for number, (prompt, *ids) in enumerate(zip(prompts, *completions, strict=True)):
+        length = len(prompt.prompt_ids) + max(map(len, ids))
+        if not prompt.prompt_ids:
+            raise ValueError(f"rows[{number}]: expected a prompt of at least one token, found none")
+        if limit is not None and length > limit:
+            raise ValueError(
+                f"rows[{number}]: prompt and completion take {length} tokens, the model has "
+                f"{limit} positions: shorten the row, or leave it out"
+            )
     return prompts, completions
 
 

@@ -45,6 +45,9 @@ class MeasuredRun:
     control_rows: dict[str, Mapping[str, Any]]
     not_evaluated: dict[str, float]
     """Policy that is not in the results -> the share of its completions that were cut."""
+    without_start: dict[str, str]
+    """Control that is not in the results, either -> the policy that it starts from, which was not
+    evaluated."""
     episodes: list[EnvironmentEpisodes]
     """Of each environment that policies played from its test starts."""
     histories: dict[str, History]
@@ -70,15 +73,17 @@ def read_run(data: Path, baseline: str, seeds: list[int], confidence: float) -> 
             f"compared with it: name another baseline"
         )
     names = [name for name in names if name not in not_evaluated]
+    without_start = controls.find_without_start(plan, names)
+    names = [name for name in names if name not in without_start]
     every_result = read_results(folder, names, seeds, confidence)
     return MeasuredRun(
         data=data, plan=plan, baseline=baseline, seeds=seeds, has_answers=has_answers,
         every_result=every_result, control_rows=controls.find_controls(plan, names),
-        not_evaluated=not_evaluated,
+        not_evaluated=not_evaluated, without_start=without_start,
         episodes=episode_comparison.read_episodes(data, plan, baseline, seeds, confidence),
         histories={
             name: stage_metrics.read_history(data / f"policies/{name}/training", seeds)
-            for name in [*every_result.tables, *not_evaluated]
+            for name in [*every_result.tables, *not_evaluated, *without_start]
         },
     )  # fmt: skip
 
@@ -105,6 +110,10 @@ def compute_metrics(run: MeasuredRun) -> dict[str, Any]:
     controls.add_controls(metrics, run.every_result, run.control_rows, has_answers=run.has_answers)
     metrics["verdict"] += [
         f"{describe_not_evaluated(name, share)}." for name, share in run.not_evaluated.items()
+    ]
+    metrics["verdict"] += [
+        f"{name} is a control of {start}, and as that was not evaluated, it is not compared."
+        for name, start in run.without_start.items()
     ]
     if run.episodes:
         metrics["episodes"] = {

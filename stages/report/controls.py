@@ -38,12 +38,16 @@ CERTAINTY = {True: "", False: ", not significant", None: ", untested"}
 
 
 def find_controls(plan: Plan, names: Collection[str]) -> dict[str, Mapping[str, Any]]:
-    """The rows of policies that are controls and were evaluated, as was what they start from."""
+    """The rows of policies that are controls, of these names."""
     return {
-        name: row
-        for name, row in plan["policies"].items()
-        if row.get("control") and {name, row["from"]} <= {*names}
+        name: row for name, row in plan["policies"].items() if row.get("control") and name in names
     }
+
+
+def find_without_start(plan: Plan, evaluated: Collection[str]) -> dict[str, str]:
+    """Control -> the policy that it starts from, where that was not evaluated."""
+    rows = find_controls(plan, evaluated)
+    return {name: row["from"] for name, row in rows.items() if row["from"] not in evaluated}
 
 
 def leave_out(results: Results, names: Mapping[str, Any]) -> Results:

@@ -55,18 +55,17 @@ def choose_best(entries: Sequence[Entry]) -> tuple[str, str] | None:
 
     Never by the test problems: the policy with the highest accuracy there is also the one that
     chance has favoured most, so its test result would be too good. Of equals the first by name;
-    None where no policy was evaluated, or has no accuracy; a control is never chosen.
+    None where no policy was evaluated, or has no accuracy; a control, or a policy that was not
+    evaluated with every seed, is never chosen.
     """
     controls = {entry.stage for entry in entries if "--control" in entry.command.split()}
     accuracy: dict[str, dict[str, float]] = {}
     for entry in entries:
         kind, _, policy = entry.stage.partition("@")
         if kind == "evaluate" and f"train@{policy}" not in controls:
-            accuracy[policy] = {
-                seed: float(metrics[DEV])
-                for seed, metrics in read_seed_metrics(entry).items()
-                if DEV in metrics
-            }
+            of_seeds = read_seed_metrics(entry)
+            if all(DEV in metrics for metrics in of_seeds.values()):
+                accuracy[policy] = {seed: float(of[DEV]) for seed, of in of_seeds.items()}
     measured = sorted(policy for policy, of_seeds in accuracy.items() if of_seeds)
     if not measured:
         return None

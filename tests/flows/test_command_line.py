@@ -48,6 +48,7 @@ def test_every_command_is_completed(shell: str):
     (["new", "policy", "grpo"], "grpo"),
     (["new", "surrogate", "dapo"], "dapo"),
     (["new", "labeller", "brevity"], "brevity.py"),
+    (["new", "source", "mine", "--preset", "rloo"], "--preset: expected none"),
 ])  # fmt: skip
 def test_wrong_words_are_refused_by_name(words: list[str], named: str):
     result = posttrain(*words)
@@ -94,7 +95,8 @@ def test_a_row_is_added_at_the_end_of_its_table():
 
 
 @pytest.mark.parametrize("text", [
-    "data:\n  source: {kind: a}\n", "data:\n  source:\n    kind: a\n    # of a\n  shares: 1\nb: 2\n"
+    "data:\n  source: {kind: a}\n", "data:\n  source:\n  - kind: a\n    limit: 1\n",
+    "data:\n  source:\n    kind: a\n    # of a\n  shares: 1\nb: 2\n"
 ])  # fmt: skip
 def test_a_new_source_takes_the_place_of_the_old_one_which_is_a_comment(text: str):
     changed = new.replace_source(text, "{kind: own/b}")

@@ -229,6 +229,8 @@ ROWS_REFUSED = {
     "no text": ("sft", [DEMONSTRATIONS[0], {"prompt": "a"}], {}, r"rows\[1\].*completion"),
     "a blank": ("sft", [{"prompt": "a", "completion": " "}], {}, r"rows\[0\]"),
     "an end": ("sft", [{"prompt": "a", "completion": "b</s>"}], {}, r"rows\[0\].*end token"),
+    "too long": ("sft", [{"prompt": "1 " * 64, "completion": "a"}], {}, r"rows\[0\].*64 posit"),
+    "no prompt": ("dpo", [PAIRS[0] | {"prompt": ""}], {}, r"rows\[0\].*prompt.*none"),
     "of sft": ("dpo", DEMONSTRATIONS, {}, "prompt, chosen, rejected"),
     "epochs": ("sft", DEMONSTRATIONS, {"num_epochs": -1}, "num_epochs: expected.*-1"),
     "size": ("dpo", PAIRS, {"batch_size": 0}, "batch_size: expected.*0"),

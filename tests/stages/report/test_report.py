@@ -179,6 +179,13 @@ def test_a_policy_that_was_not_evaluated_is_compared_by_its_episodes(run):
     assert "coin" not in str(metrics["controls"])
     assert list(metrics["episodes"]["calculator"]["policies"]) == ["sft", "dpo", "grpo"]
     assert "grpo was not evaluated on problems: 62% of its comp" in read(run, "verdict.txt")
+    plan = json.loads(Path("data/plan.json").read_text())
+    plan["policies"]["short"]["from"] = "grpo"  # a control, which has nothing to be compared with
+    report_inputs.write_json("plan.json", plan)
+    compare.main()
+    assert list(read_metrics()["policies"]) == ["sft", "dpo"]
+    assert "controls" not in read_metrics()
+    assert "short is a control of grpo, and as that was not" in read(run, "verdict.txt")
     leave_out("sft")
     with pytest.raises(ValueError, match=r"sft was not evaluated .*baseline"):
         compare.main()

@@ -182,14 +182,16 @@ CONTROL = "python -m stages train_grpo coin --control no_effect"
         ({"a": (0.5, 0.5), "b": (0.5, 1.0), "c": (0.75, 0.75)}, "b", "1"),
         ({"a": (0.5, 0.5), "b": (0.1, 0.8)}, "a", "0"),
         ({"a": (0.5,), "coin": (1.0,)}, "a", "0"),
+        ({"a": (0.5, 0.5), "b": (1.0, None)}, "a", "0"),
     ],
-    ids=["of equal means the first", "mean, not its best seed", "no control"],
+    ids=["of equal means the first", "mean, not its best seed", "no control", "a seed was cut"],
 )
 def test_the_best_policy_is_that_on_dev_problems(dev, policy, seed) -> None:
     entries = [write_metrics("train@coin", {}, command=CONTROL)]
     for name, accuracies in dev.items():
         # on test problems the order is the opposite
-        rows = [{"dev_accuracy": a, "mean_accuracy": 1 - a} for a in accuracies]
+        rows = [{"cut/test": 0.9} if a is None else {"dev_accuracy": a, "mean_accuracy": 1 - a}
+                for a in accuracies]  # fmt: skip
         entries.append(write_metrics(f"evaluate@{name}", *rows))
     assert headlines.choose_best(entries) == (policy, seed)
     assert headlines.choose_best(entries[:1]) is None
