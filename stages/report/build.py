@@ -105,7 +105,8 @@ def compute_metrics(run: MeasuredRun) -> dict[str, Any]:
     }
     metrics |= forecast.compare_forecast(results, metrics["gains"])
     write = verdict.write_verdict if run.has_answers else verdict.write_reward_verdict
-    judges = verdict.describe_judges(metrics["quality"].get("pairs", {}))
+    of_pairs = metrics["quality"].get("pairs", {})
+    judges = verdict.describe_judges(of_pairs, run.plan["pairs"])
     metrics = {"verdict": [*write(metrics), *judges], **metrics}
     controls.add_controls(metrics, run.every_result, run.control_rows, has_answers=run.has_answers)
     metrics["verdict"] += [

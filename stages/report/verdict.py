@@ -177,8 +177,11 @@ def describe_selection(metrics: Metrics) -> str | None:
     )
 
 
-def describe_judges(pairs: Metrics) -> list[str]:
-    """How much of each judge's preference is length; `pairs`: of `stage_metrics.read_quality`."""
+def describe_judges(pairs: Metrics, rows: Metrics) -> list[str]:
+    """How much of each judge's preference is length, also of a labeller of the user's.
+
+    `pairs`: of `stage_metrics.read_quality`; `rows`: of that table.
+    """
     clauses = {
         "the longer is preferred": "prefers the longer answer in {:.0f} % of pairs",
         "the longer is right": "; the longer is right in {:.0f} %",
@@ -189,7 +192,8 @@ def describe_judges(pairs: Metrics) -> list[str]:
         present = [label for label in clauses if label in quality]
         if "the longer is preferred" in present:
             texts = [clauses[label].format(100 * quality[label]["value"]) for label in present]
-            sentences.append(f"The judge of pairs/{name} {''.join(texts)}.")
+            who = "judge" if rows[name]["by"] == "judge" else "labeller"
+            sentences.append(f"The {who} of pairs/{name} {''.join(texts)}.")
     return sentences
 
 

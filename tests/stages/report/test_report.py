@@ -551,10 +551,12 @@ def test_a_part_of_a_gain_that_is_not_significant_is_undecided_and_never_nothing
 def test_a_judge_that_prefers_length_is_named_with_how_often_length_is_right():
     shares = {"the longer is preferred": {"value": 0.971}, "the longer is right": {"value": 0.88},
               "agree at equal length": {"value": 0.596}}  # fmt: skip
-    (text,) = verdict.describe_judges({"judge": shares, "verifier": {"pairs": {"value": 9}}})
+    rows = {"judge": {"by": "judge"}, "mine": {"by": "own/mine"}}
+    (text,) = verdict.describe_judges({"judge": shares, "verifier": {"pairs": {"value": 9}}}, rows)
     assert re.findall(r"\d+ %", text) == ["97 %", "88 %", "60 %"]
-    (text,) = verdict.describe_judges({"judge": dict(list(shares.items())[:1])})
+    (text,) = verdict.describe_judges({"mine": dict(list(shares.items())[:1])}, rows)
     assert re.findall(r"\d+ %", text) == ["97 %"], "without gold answers"
+    assert text.startswith("The labeller of pairs/mine")
 
 
 def test_verdicts_name_the_largest_first_by_significance():
