@@ -27,7 +27,7 @@ from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models.batch import Batch, Group, model_batches
 from stages.models.policy import Policy
-from stages.records.episodes import FINISHED, Episode
+from stages.records.episodes import ERROR, FINISHED, Episode
 from stages.records.problems import Demonstration
 from stages.seeding import derive_seed
 
@@ -120,6 +120,9 @@ def select_successes(episodes: Sequence[Episode]) -> list[Demonstration]:
     rows: dict[tuple[Any, ...], Demonstration] = {}
     for episode in episodes:
         if not episode.success or episode.ending not in FINISHED:
+            continue
+        replies = (each for each in reversed(episode.messages) if each["role"] == "assistant")
+        if ERROR in next(replies, {}):  # a call that could not be read, and was answered
             continue
         sampled_ids, insertions = episode.split_tokens()
         key = (episode.id, *episode.prompt_ids, *episode.token_ids)

@@ -94,7 +94,9 @@ def make_episode(index, **changes):
 
 def test_distinct_episodes_that_succeeded_and_finished_are_demonstrations():
     same = make_episode(2, token_ids=make_episode(1).token_ids)
+    bad = [{"role": "assistant", "content": "?", "error": "no call"}, {"role": "tool"}]
     rest = [make_episode(3, success=False), make_episode(4, ending="tokens")]
+    rest += [make_episode(6, ending="turns", messages=bad)]
     rows = sft.select_successes([make_episode(1), same, *rest, make_episode(5)])
     assert [row.completion_ids for row in rows] == [[4, 5, 6, 1], [4, 5, 6, 5]]
     assert [[(n, list(ids)) for n, ids in row.insertions] for row in rows] == [[(2, [7, 8])]] * 2
