@@ -14,7 +14,9 @@ With a cache of keys and values, as in sampling, layers run as they are (`uncomp
 """
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +34,7 @@ FIXED_TOKENS = 512
 """Tokens of a row of the first pass of a kind."""
 MAX_GRAPHS = 256
 """Kinds of batches times models of a process: after torch's 8 layers would run uncompiled."""
+_IS_UNCOMPILED = ContextVar("is_uncompiled", default=False)
 
 
 def is_chosen(
@@ -94,6 +97,8 @@ def _compile_kind(body: Any, _: Any, inputs: dict[str, Any]) -> None:
     """Before the first batch of a kind, a pass of `FIXED_TOKENS` of the same kind."""
     if inputs.get("past_key_values") is not None or inputs.get("input_ids") is None:
         return
+    if _IS_UNCOMPILED.get():  # the kind is still to be compiled
+        return
     input_ids, position_ids = inputs["input_ids"], inputs.get("position_ids")
     flags = (getattr(module, "disable_adapters", None) for module in body.modules())
     # A layer of peft has a flag of that name, a model of transformers a method.
@@ -113,6 +118,12 @@ def _compile_kind(body: Any, _: Any, inputs: dict[str, Any]) -> None:
     )  # fmt: skip
 
 
-def uncompiled() -> AbstractContextManager[Any]:
+@contextmanager
+def uncompiled() -> Iterator[None]:
     """Context in which compiled layers run as they are."""
-    return torch.compiler.set_stance("force_eager")
+    token = _IS_UNCOMPILED.set(True)
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        _IS_UNCOMPILED.reset(token)

@@ -13,7 +13,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from stages.loops.sft import SftConfig, train
 from stages.loops.state import State
 from stages.models import compilation, sharding
-from stages.models.batch import Group, micro_batches
+from stages.models.batch import Group, eval_no_grad, micro_batches
 from stages.models.policy import Policy, prepare_model
 from stages.models.row_policy import LoraConfig, add_adapters
 from stages.optim import OptimConfig
@@ -123,6 +123,18 @@ def test_the_first_pass_of_a_kind_has_a_fixed_size(monkeypatch):
     lengths = [tuple(shape) for shape in sizes]
     assert [shape for shape in lengths if shape[1] == 128] == [(1, 128), (2, 128)] * 2
     assert lengths[0] == (1, 128)
+
+
+def test_a_pass_that_is_not_compiled_leaves_the_fixed_size_to_the_first_that_is(monkeypatch):
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **__: None)
+    model, sizes = load("llama", compile=True), []
+    model.model.embed_tokens.register_forward_hook(lambda *seen: sizes.append(seen[1][0].shape))
+    ids = torch.tensor([[5, 8, 8]])
+    with eval_no_grad(model):
+        with compilation.uncompiled():  # as `check_cache`, and judges, read a policy
+            model(input_ids=ids, use_cache=False)
+        model(input_ids=ids, use_cache=False)
+    assert [tuple(shape) for shape in sizes] == [(1, 3), (1, 128), (1, 3)]
 
 
 def test_sampling_runs_layers_as_they_are(monkeypatch):
