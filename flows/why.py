@@ -265,11 +265,7 @@ class RunComparison:
                 yield f"  {policy}: its completions were cut with a seed, so it was not evaluated"
                 continue
             if len(ids) < 2:
-                is_cut = not all(content for side in files for content in side.values())
-                reason = (
-                    "not evaluated" if is_cut else "no problem and seed of both is in the cache"
-                )
-                yield f"  {policy}: {reason}"
+                yield f"  {policy}: no problem and seed of both is in the cache"
                 continue
             cells = [np.array([[[row[key]] for key in ids] for row in side]) for side in (old, new)]
             if old_stage is None:

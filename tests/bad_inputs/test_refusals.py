@@ -204,7 +204,7 @@ def spoil(path: Path, case: dict[str, Any]) -> None:
     if case.get("is") == "folder":
         path.mkdir(parents=True)
     if case.get("is") == "link":  # to another disk
-        target = Path.cwd().with_name("disk")
+        target = Path.cwd().with_name(f"{Path.cwd().name}-disk")
         target.mkdir()
         path.parent.mkdir()
         path.symlink_to(target)

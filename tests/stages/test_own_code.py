@@ -301,7 +301,7 @@ CHANGES: dict[str, Callable[[], object]] = {
     "working folder": lambda: os.chdir("/"),
     "locale": lambda: locale.setlocale(locale.LC_ALL, "C"),
     "recursion limit": lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 1),
-    **{f"handler of {number.name}": partial(signal.signal, number, signal.SIG_IGN)
+    **{f"handler of {number.name}": partial(signal.signal, number, lambda *_: None)
        for number in own_modules.SIGNALS},
     "gradient mode": lambda: torch.set_grad_enabled(False),
     "default dtype": lambda: torch.set_default_dtype(torch.float64),
