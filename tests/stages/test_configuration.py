@@ -337,8 +337,8 @@ def test_no_name_reaches_a_shell_even_where_the_stage_is_run_alone(
     content[table].update(added)
     with (tmp_path / "params.yaml").open("w") as file:
         YAML(typ="safe").dump(content, file)
-    for path in ("data/code/train_sft.json", "data/prompts/a", "data/policies/base/model/a",
-                 "data/demonstrations/a", "data/raw/a"):  # fmt: skip
+    for path in ("data/code/train_sft.json", "data/code/presets/sft.json", "data/prompts/a",
+                 "data/policies/base/model/a", "data/demonstrations/a", "data/raw/a"):  # fmt: skip
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
