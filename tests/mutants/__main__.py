@@ -7,12 +7,14 @@
 
 A list names the tests that are run on each of its faults, and the faults: an id, the kind, a file,
 a text that occurs in it once, and what takes its place. Each fault is planted in a copy of the
-working tree, in a process that is forked after the slow imports; the first test that fails ends it.
+working tree, in a process that is forked after the imports of other projects' modules; the first
+test that fails ends it.
 Prints a line for each fault, then the counts; exits with 1 if a fault survives.
 """
 
 import argparse
 import contextlib
+import importlib
 import os
 import shutil
 import signal
@@ -31,9 +33,18 @@ LIMIT_SECONDS = 900
 """A fault that makes a test hang is noticed, too."""
 PINNED = {"MKL_CBWR": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
           "OMP_NUM_THREADS": "1"}  # fmt: skip
-MARKS = "not learning and not slow and not weekly"
-OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "--import-mode=importlib",
-           "-m", MARKS]  # fmt: skip
+OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "--import-mode=importlib"]
+QUICK = ["-m", "not learning and not slow and not weekly"]
+WRONG_USAGE, NO_TESTS = 4, 5
+SLOW = ["-m", "slow and not weekly and not vllm and not environments"]
+COLLECT = """
+import sys, pytest
+pytest.main(sys.argv[1:])
+packages = [name for name, module in sys.modules.items()
+            if "site-packages" in (getattr(module, "__file__", None) or "")
+            and not name.startswith(("_", "pytest"))]
+print(*packages, file=sys.stderr)
+"""
 
 
 @dataclass(frozen=True)
@@ -82,15 +93,28 @@ def copy_tree(folder: Path) -> None:
         (folder.parent / "shared").symlink_to(ROOT.parent / "shared")
 
 
-def order(fault: Fault, tests: list[str], folder: Path) -> list[str]:
-    """The test file of the fault's name first: most faults end there."""
+def rounds(fault: Fault, tests: list[str], folder: Path) -> list[list[str]]:
+    """pytest's arguments: the test file of the fault's name, all tests, those that are slow.
+
+    Most faults end in the first round, which need not collect the others.
+    """
     name = f"test_{Path(fault.file).stem}.py"
     mirrors = [path.relative_to(folder).as_posix() for test in tests
                for path in sorted((folder / test).rglob(name))]  # fmt: skip
-    return [*mirrors, *(test for test in tests if test not in mirrors)]
+    return [*([[*QUICK, *mirrors]] if mirrors else []), [*QUICK, *tests], [*SLOW, *tests]]
 
 
-def run_tests(folder: Path, tests: list[str], log: Path) -> str:
+def import_dependencies(folder: Path, tests: set[str]) -> None:
+    """Import whatever the tests' modules import from other projects, for every fork to have it."""
+    listing = [sys.executable, "-c", COLLECT, *OPTIONS, "--collect-only", *sorted(tests)]
+    done = subprocess.run(listing, cwd=folder, capture_output=True, text=True, check=True,
+                          env=os.environ | {"PYTHONPATH": str(folder)})  # fmt: skip
+    for name in done.stderr.splitlines()[-1].split():
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def run_tests(folder: Path, arguments: list[str], log: Path) -> str:
     """What became of the tests: passed, a name of one that failed, or hung."""
     child = os.fork()
     if child == 0:
@@ -105,7 +129,7 @@ def run_tests(folder: Path, tests: list[str], log: Path) -> str:
 
         code = 3
         with contextlib.suppress(BaseException):
-            code = int(pytest.main([*OPTIONS, *tests]))
+            code = int(pytest.main([*OPTIONS, *arguments]))
         os._exit(code)
     end = time.monotonic() + LIMIT_SECONDS
     while time.monotonic() < end:
@@ -120,12 +144,12 @@ def run_tests(folder: Path, tests: list[str], log: Path) -> str:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # what its tests left running
     code = os.waitstatus_to_exitcode(status)
-    if code == 0:
+    if code in (0, NO_TESTS):
         return "passed"
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     names = [line.split(" - ")[0] for line in lines if line.startswith(("FAILED", "ERROR"))]
-    if code in (4, 5):
-        raise ValueError(f"pytest did not run any of {tests}: see {log}")
+    if code == WRONG_USAGE:
+        raise ValueError(f"pytest cannot run {arguments}: see {log}")
     return names[0] if names else f"pytest ended with {code}"
 
 
@@ -137,12 +161,6 @@ def main() -> int:
     parser.add_argument("--tests", nargs="+", help="in place of the lists' own")
     arguments = parser.parse_args()
     os.environ |= PINNED
-    import datasets  # noqa: F401
-    import hypothesis  # noqa: F401
-    import torch
-    import transformers  # noqa: F401
-
-    torch.set_num_threads(1)
     survivors, number = [], 0
     only = set(filter(None, arguments.only.split(",")))
     with tempfile.TemporaryDirectory() as parent:
@@ -152,12 +170,17 @@ def main() -> int:
         lists = read_lists(arguments.lists).items()
         chosen = [(name, tests, fault) for name, (tests, faults) in lists for fault in faults
                   if not only or fault.id in only]  # fmt: skip
+        listed = [arguments.tests or fault.tests or tests for _, tests, fault in chosen]
+        import_dependencies(folder, {test for tests in listed for test in tests})
         for name, tests, fault in chosen:
             started = time.monotonic()
-            files = order(fault, arguments.tests or fault.tests or tests, folder)
+            tests_of_fault = arguments.tests or fault.tests or tests
             before = plant(fault, folder)
             try:
-                result = run_tests(folder, files, Path(parent) / "log")
+                for options in rounds(fault, tests_of_fault, folder):
+                    result = run_tests(folder, options, Path(parent) / "log")
+                    if result != "passed":
+                        break
             finally:
                 (folder / fault.file).write_text(before, encoding="utf-8")
             number += 1
