@@ -165,6 +165,8 @@ def test_a_state_can_be_copied_between_a_step_and_the_next_update(tmp_path):
         assert not record.can_copy(), "its lines are being written"
         record.end_step()
         assert record.can_copy()
+        state.step = 2
+        assert not record.can_copy(), "the lines of a step without an update, too"
 
 
 @pytest.mark.slow
