@@ -11,7 +11,6 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import fmean
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -23,7 +22,7 @@ from stages.records.preferences import Preference, Verdict
 from stages.records.problems import Prompt
 from stages.rewards.answer_checker import solves_problem
 from stages.rewards.feedback.prompts import JUDGE_VERSIONS, Prompts
-from stages.sampler import NUM_EARLY, Judge, Judgement, count_judge_tokens, judge_messages
+from stages.sampler import Judge, Judgement, count_judge_tokens, judge_messages
 from stages.seeding import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -159,8 +158,7 @@ def judge_chunks(
 ) -> Iterator[dict[str, Any]]:
     """Verdicts of each chunk from number `first` on, and their cost (`count_judge_tokens`).
 
-    A ValueError if the judge answers no pair of the first chunk, before it reads the others; a
-    warning if it gives the options little probability on the first training pairs.
+    A ValueError if the judge answers no pair of the first chunk, before it reads the others.
     """
     for number, chunk in enumerate(chunks):
         if number < first:
@@ -170,10 +168,7 @@ def judge_chunks(
             for pair in chunk
         ]
         messages = list(itertools.chain(*both))
-        is_first = split == "train" and not number
-        choices = (
-            _choose_watched(judge, messages, split) if is_first else judge_messages(judge, messages)
-        )
+        choices = judge_messages(judge, messages)
         orders = zip(choices[::2], choices[1::2], strict=True)
         verdicts = [
             _verdict(pair, both_orders, prompts, rule, split)
@@ -185,20 +180,6 @@ def judge_chunks(
             "verdicts": [asdict(verdict) for verdict in verdicts],
             "tokens": count_judge_tokens(choices),
         }
-
-
-def _choose_watched(judge: Judge, messages: Sequence[str], split: str) -> list[Judgement | None]:
-    """Judgement of each message, with a warning after `NUM_EARLY` where it hardly answers."""
-    choices: dict[int, Judgement | None] = {}
-    masses: list[float] = []
-    for number, choice in judge.stream(messages):
-        choices[number] = choice
-        if choice is None:  # too long to read
-            continue
-        masses.append(choice.mass)
-        if len(masses) == NUM_EARLY < len(messages):
-            warn_of_low_mass(fmean(masses), f"first {NUM_EARLY} messages of the {split}")
-    return [choices[number] for number in range(len(messages))]
 
 
 def warn_of_low_mass(mass: float | None, pairs: str) -> None:
