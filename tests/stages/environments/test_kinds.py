@@ -95,23 +95,17 @@ def test_calls_are_answered_in_order_and_other_errors_are_failures():
         Tools(add).answer(write_call("add", a=14))
 
 
-def test_a_function_that_no_call_can_fit_is_refused():
+def test_a_function_without_a_type_hint_is_refused():
     def unhinted(number):
-        return number
+        """Doubles.
 
-    def starred(*numbers: int) -> int:
-        return sum(numbers)
+        Args:
+            number: What to double.
+        """
+        return 2 * number
 
-    def keyed(number: int, **others: int) -> int:
-        return number + len(others)
-
-    async def waiting(number: int) -> int:
-        return number
-
-    for function, word in ((unhinted, "number"), (starred, r"\*numbers"), (keyed, r"\*\*others"),
-                           (waiting, "async def")):  # fmt: skip
-        with pytest.raises(ValueError, match=f"tool {function.__name__}: .*{word}"):
-            Tools(function)
+    with pytest.raises(Exception, match="number"):
+        Tools(unhinted)
 
 
 # --- shipped environments
