@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
+from statistics import fmean
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -116,20 +117,14 @@ def win_rate(
         )
     number, num_read = len(texts), count_judge_tokens(list(choices.values()))["read_tokens"]
     wins = [(comparison.p_first, 1 - comparison.p_first) for comparison in comparisons]
-    # Of each completion its mean over its comparisons, and the mean of these.
-    logged = {"gap": [comparison.gap for comparison in comparisons]} | {
-        outcome: [float(comparison.outcome == outcome) for comparison in comparisons]
+    shares = {
+        f"judge/{outcome}": outcomes[outcome] / len(comparisons)
         for outcome in ("identical", "too_long", "no_answer")
     }
-    metrics = {
-        f"judge/{name}": sum(
-            judge_readings.ring_means(number, compared, [(value, value) for value in values])
-        ) / number
-        for name, values in logged.items()
-    }  # fmt: skip
+    gap = fmean(comparison.gap for comparison in comparisons)
     return CompletionRewards(
         totals=judge_readings.ring_means(number, compared, wins),
-        metrics=metrics | {"judge/read_tokens": num_read / number},
+        metrics=shares | {"judge/gap": gap, "judge/read_tokens": num_read / number},
     )
 
 

@@ -14,11 +14,7 @@ import pydantic
 import pytest
 from judged_rows import RuleChooser, completion, pair, prompt
 from ruamel.yaml import YAML
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
-from stages.models import model_tokenizer, prompting
-from stages.models.policy_judge import option_tokens
 from stages.records.preferences import Revision
 from stages.rewards.feedback import injections, judging, prompts, revisions
 from stages.rewards.feedback.injections import TRIED
@@ -88,6 +84,8 @@ def test_a_message_has_what_to_choose_by_and_the_answers_in_either_order(style):
             places = [text.index(part) for part in parts]
             assert places == sorted(places)
         assert asked["compare"] not in judge.message(QUESTION, "a", "b", None)
+        for text in (forward, prompts.REASONING_CUE):  # the option is a token of its own
+            assert text.endswith("\n")
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -118,48 +116,9 @@ def test_principles_are_complete_and_apart_and_all_are_drawn(name):
 # --- tokens
 
 
-@pytest.mark.parametrize(
-    ("split", "num_tokens"),
-    [
-        # as Qwen's and Llama 3's: a digit never keeps the space before it; as GPT-2's: it does
-        (r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+", 2),
-        (r" ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", 1),
-    ],
-)
-def test_the_option_is_the_next_token_of_a_message(split, num_tokens):
-    space = "\u0120"  # as byte-level tokenizers write it
-    alphabet = [*pre_tokenizers.ByteLevel.alphabet(), f"{space}1", f"{space}2"]
-    vocabulary = {token: number for number, token in enumerate([*alphabet, "<end>"])}
-    tokenizer = Tokenizer(models.BPE(vocabulary, [(space, "1"), (space, "2")]))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(split), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])  # fmt: skip
-    tokenizer.decoder = decoders.ByteLevel()
-    judge = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
-    (ids,) = prompting.tokenize([" 1"], judge)
-    assert len(ids) == num_tokens
-    ends = [prompts.judge_message(style, "3 + 4?", "#### 7", "#### 9", None) for style in STYLES]
-    ends += [f"{ends[-1]}{prompts.REASONING_REQUEST}It adds right.{prompts.REASONING_CUE}"]
-    for end in ends:
-        for number, option in enumerate(OPTIONS):
-            before, after = prompting.tokenize([end, f"{end}{option}"], judge)
-            assert after[:-1] == before
-            assert after[-1] in option_tokens(judge, OPTIONS)[number]
-
-
 @pytest.mark.parametrize(("text", "special", "expected"), TABLES["defused"])
 def test_control_tokens_are_taken_apart_and_nothing_else(text, special, expected):
     assert defuse(text, {special}) == expected
-
-
-def test_an_attack_has_no_special_token_of_the_embedded_tokenizer():
-    embedded = model_tokenizer.train_tokenizer(["Anna has 3 apples"], 700)
-    special = set(embedded.all_special_ids)
-    for attack in [*TRIED.values(), "<|end|>", "<|step|><|pad|>"]:
-        ids = embedded(defuse(attack, set(embedded.all_special_tokens)))["input_ids"]
-        assert not special & set(ids)
-    assert special & set(embedded("<|end|>")["input_ids"])
 
 
 # --- which pairs are judged
