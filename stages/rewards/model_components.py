@@ -83,14 +83,7 @@ def win_rate(
     """
     if judge is None:
         raise ValueError("it needs a judge: name a policy as the row's `from`")
-    try:
-        compared = judge_readings.ring_pairs(completions.groups)
-    except ValueError as error:
-        raise ValueError(
-            f"it compares the completions of a prompt with each other, {error}: set group_size "
-            f"(train_grpo) or samples_per_prompt (train_ppo) to 2 or more, and no advantage "
-            f"greedy_baseline, whose greedy completion is alone"
-        ) from error
+    compared = judge_readings.ring_pairs(completions.groups)  # of groups of two or more
     prompts = Prompts(style=style, constitution=constitution)
     texts, requests = completions.texts, list[tuple[str, ...]]()
     for a, b in compared:
@@ -110,10 +103,9 @@ def win_rate(
     if num_pairs >= MIN_COMPARISONS and not outcomes["judged"]:
         raise ValueError(
             f"the judge has no verdict on any of {num_pairs} comparisons: {outcomes['too_long']} "
-            f"are longer than it can read (take one with more positions, or lower max_new_tokens), "
-            f"and in {outcomes['no_answer']} it gives the options less than min_option_mass "
-            f"{min_option_mass}: take a policy that has learned to judge (train_sft's `tasks`), or "
-            f"the other `style`"
+            f"are longer than it can read, and in {outcomes['no_answer']} it gives the options "
+            f"less than min_option_mass {min_option_mass}: take one with more positions, or a "
+            f"policy that has learned to judge (train_sft's `tasks`)"
         )
     number, num_read = len(texts), count_judge_tokens(list(choices.values()))["read_tokens"]
     wins = [(comparison.p_first, 1 - comparison.p_first) for comparison in comparisons]

@@ -209,13 +209,10 @@ def _check_answered(
     raise ValueError(
         f"expected the judge to answer with an option, found no verdict on any of the first "
         f"{len(verdicts)} pairs: {num_long} are longer than it may read, and in {num_odd} it gives "
-        f"the options less than min_option_mass {rule.min_option_mass}"
-        + (f" and begins with {likeliest}" if likeliest else "")
-        + ". Too long: take a judge with more positions (of a policy raise max_prompt_tokens). "
-        "Otherwise: take a model that does not think first, or switch its thinking off in its "
-        "chat template; one without a chat template needs api: completions, one that explains "
-        "itself first `reasoning`, an instruction-tuned one style: full; of policies only one that "
-        "has learned to judge (train_sft's `tasks`) answers to style: short."
+        f"the options less than min_option_mass {rule.min_option_mass} (it begins with "
+        f"{likeliest or 'another token'}). Take a judge that reads longer messages, or answers "
+        f"with the option alone: an instruction-tuned model that does not think first, with style: "
+        f"full, or a policy that has learned to judge (train_sft's `tasks`)"
     )
 
 
@@ -276,10 +273,8 @@ def make_preferences(
         reasons = dict(Counter(verdict.dropped for verdict in verdicts))
         raise ValueError(
             f"expected preferences, found none: {len(verdicts)} pairs were judged and dropped for "
-            f"{reasons}. parse_failure: the judge does not answer with an option; take a model "
-            f"that has learned to, or the other `style`. low_confidence, inconsistent, tie: loosen "
-            f"`rule` of the preset (labels: soft keeps ties). too_long: raise max_prompt_tokens. "
-            f"No pairs at all: sample more completions, or longer ones (section sampling)."
+            f"{reasons}. Take a judge that reads such messages and answers with an option, or "
+            f"loosen `rule` of the preset"
         )
     return preferences
 
