@@ -391,8 +391,8 @@ def _is_above(low: Value, high: Value) -> bool:
 
     texts = complete((to_text(low), to_text(high)))
     bounds = [read_bounds(text) for text in texts or ()]
-    values = complete(each and each.value for each in bounds)
-    return bool(values) and values[0].a >= values[1].b
+    values = complete(each and each.value for each in bounds) or None
+    return values is not None and bool(values[0].a >= values[1].b)
 
 
 def _depths(text: str) -> list[int]:
