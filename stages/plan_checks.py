@@ -19,7 +19,6 @@ from stages.config import (
     pick_sections,
     suggest,
 )
-from stages.environments import catalogue
 from stages.environments.definition import FOLDER, EnvironmentPreset, Starts
 from stages.loops import episodes, sft, teacher
 from stages.loops.epochs import endless_batches
@@ -32,8 +31,6 @@ from stages.rows import BASE, ENTRY_POINTS
 from stages.tables import (
     ENVIRONMENTS,
     GLOBAL_KEYS,
-    OWN,
-    OWN_SOURCES,
     PAIRS,
     REWARDS,
     TableRow,
@@ -54,8 +51,6 @@ Content = Mapping[str, Any]
 """Of params.yaml, or of presets.yaml."""
 EntryPoints = Mapping[str, type[Params]]
 """Entry point -> its `Config`."""
-ADAPTERS = Path(catalogue.__file__).parent
-"""Modules of the kinds of environments."""
 WITHOUT_ROWS = ("prepare_data", "compare")
 """Stages that read params.yaml and that no row makes."""
 Configs = dict[str, Any]
@@ -239,16 +234,12 @@ def check_row(
 def check_environment(
     row: TableRow, preset: EnvironmentPreset, positions: int | None
 ) -> Iterator[str]:
-    """Limits beyond the model's `positions` (None: unknown), options that the class has not."""
+    """Limits beyond the model's `positions` (None: unknown)."""
     if positions is not None and preset.max_tokens > positions:
         yield (
             f"{row}: preset '{row.words[PRESET]}' has max_tokens {preset.max_tokens}, and the "
             f"model has {positions} positions: lower max_tokens, or take another model"
         )
-    kind, (folder, _, word) = row.kind, row.words["on"].partition("/")
-    path = OWN_SOURCES[ENVIRONMENTS] / f"{word}.py" if folder == OWN else ADAPTERS / f"{kind}.py"
-    for problem in catalogue.check_options(kind, path, preset.options):
-        yield f"{row}: options of preset '{row.words[PRESET]}': {problem}"
 
 
 def check_signal(row: TableRow, config: Any, configs: Configs, tables: Tables) -> None:

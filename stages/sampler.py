@@ -177,11 +177,6 @@ def count_judge_tokens(judgements: Sequence[Judgement | None]) -> Counter[str]:
     )
 
 
-NUM_EARLY = 64
-"""Number of messages, two for each pair, after which a warning says that the judge hardly ever
-answers with an option. A judge that reasons answers these before it reads the others."""
-
-
 @runtime_checkable
 class Judge(Protocol):
     """Language model that chooses between options."""

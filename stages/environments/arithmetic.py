@@ -6,6 +6,7 @@ the digits of all numbers on the way.
 """
 
 import ast
+import decimal
 import operator
 import re
 from collections.abc import Callable
@@ -55,12 +56,6 @@ def _compute(node: ast.expr, text: str) -> Fraction:
 
 def show_number(number: Fraction) -> str:
     """A whole number, a decimal number where that is exact, else a quotient: `7`, `0.25`, `1/3`."""
-    cofactor = number.denominator
-    for prime in (2, 5):
-        while cofactor % prime == 0:
-            cofactor //= prime
-    if number.denominator == 1 or cofactor != 1:
-        return str(number)
-    places = next(n for n in range(1, 1000) if (number * 10**n).denominator == 1)
-    digits = str(abs(number.numerator) * 10**places // number.denominator).rjust(places + 1, "0")
-    return f"{'-' if number < 0 else ''}{digits[:-places]}.{digits[-places:]}"
+    with decimal.localcontext(prec=1000):
+        quotient = decimal.Decimal(number.numerator) / number.denominator
+    return f"{quotient:f}" if Fraction(quotient) == number else str(number)

@@ -4,13 +4,10 @@ A class of the user's (kinds `own`, `trl`, `tinker`, `aviary`) is the one of the
 names, with the methods in `METHODS`.
 """
 
-import ast
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from stages.config import suggest
 from stages.environments.environment import Environment
 
 METHODS = {
@@ -18,10 +15,6 @@ METHODS = {
     "tinker": ("initial_observation", "step"), "aviary": ("reset", "step"),
 }  # fmt: skip
 """Kind whose environment is a class of the user's -> methods of that class."""
-
-TAKES_ROW = ("tinker", "aviary")
-"""Kinds whose class is called with a row before the options."""
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def make_factory(
@@ -53,43 +46,6 @@ def make_factory(
             f"{build.__module__.replace('.', '/')}.py describes them."
         ) from error
     return factory
-
-
-def check_options(kind: str, path: Path, options: Collection[str]) -> Iterator[str]:
-    """Options of an environment that its class in the file `path` does not take, or lacks.
-
-    The file is read, and not imported, which would run it: a class that takes all keywords, or gets
-    its arguments from elsewhere (a parent, a decorator), passes here.
-    """
-    methods = METHODS.get(kind, METHODS["own"])
-    makes: list[ast.FunctionDef] = []
-    try:
-        body = ast.parse(path.read_bytes()).body if path.is_file() else []
-    except (SyntaxError, ValueError) as error:
-        yield f"{path} is no Python: {error}"
-        return
-    for node in body:
-        if isinstance(node, ast.ClassDef):
-            parts = {part.name: part for part in node.body if isinstance(part, DEFINITIONS)}
-            make = parts.get("__init__")
-            if parts.keys() >= {*methods} and isinstance(make, ast.FunctionDef):
-                makes.append(make)
-    if len(makes) != 1 or makes[0].args.kwarg is not None:
-        return
-    arguments, num_first = makes[0].args, 2 if kind in TAKES_ROW else 1
-    positional = [*arguments.posonlyargs, *arguments.args]
-    first = positional[: len(positional) - len(arguments.defaults)]
-    needed = [each.arg for each in first][num_first:]
-    needed += [
-        each.arg
-        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-        if default is None
-    ]
-    taken = [each.arg for each in (*positional[num_first:], *arguments.kwonlyargs)]
-    yield from (
-        f"unknown option {name!r}{suggest(name, taken)}" for name in options if name not in taken
-    )
-    yield from (f"{name!r} is missing" for name in needed if name not in options)
 
 
 def import_adapter(kind: str) -> Callable[..., Environment]:

@@ -8,7 +8,6 @@ messages) alone, so that an episode can be replayed. Methods that it may have be
 (`scripts`), and `finish` and `close` (`closing`).
 """
 
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +67,6 @@ def write_message(role: str, content: str) -> Message:
 
 def check_start(value: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
     """What `start` returned, as a file of episodes holds it; a ValueError for what is no start."""
-    _refuse_coroutine(value, "start")
     is_pair = isinstance(value, tuple | list) and len(value) == 2
     if not is_pair or isinstance(value[0], Mapping):  # two messages without tools
         raise ValueError(
@@ -87,7 +85,6 @@ def check_start(value: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]] 
 
 def check_reply(value: Any) -> Reply:
     """What `step` returned, as a file of episodes holds it; a ValueError for what is no answer."""
-    _refuse_coroutine(value, "step")
     if not isinstance(value, Reply):
         raise ValueError(f"expected a Reply from step, found {value!r:.80}")
     reward = check_reward(value.reward)
@@ -135,13 +132,3 @@ def _copy_json(value: Any, name: str) -> Any:
             f"found {value!r:.200}: {type(error).__name__}: {error}"
         ) from error
     return copied
-
-
-def _refuse_coroutine(value: Any, method: str) -> None:
-    """A ValueError for what an `async def` returns, which nothing here awaits."""
-    if inspect.iscoroutine(value):
-        value.close()
-        raise ValueError(
-            f"expected values from {method}, found a coroutine: write `def {method}`, and in it "
-            f"`asyncio.run(..)` for what is async"
-        )

@@ -21,20 +21,15 @@ from transformers.utils.chat_template_utils import get_json_schema
 from stages.environments.environment import Message
 from stages.records.episodes import ERROR
 
-SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
 
 class Tools:
     """Functions that may be called, by their names."""
 
     def __init__(self, *functions: Callable[..., Any]) -> None:
-        """Refuses, with a ValueError, a function that no call can fit, or without hints.
-
-        One without a docstring that describes each argument is refused by transformers.
-        """
-        self._tools = {function.__name__: _Tool(function) for function in functions}
+        """transformers refuses one without a type hint and a description of each argument."""
         self.schemas = [get_json_schema(function) for function in functions] or None
         """JSON schemas in OpenAI's form; None without functions."""
+        self._tools = {function.__name__: _Tool(function) for function in functions}
 
     def answer(self, message: Message) -> list[dict[str, Any]]:
         """Results of the calls of an assistant's message, in their order."""
@@ -60,16 +55,6 @@ class _Tool:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         hints, parameters = get_type_hints(function), inspect.signature(function).parameters
-        several = [each for each in parameters.values() if each.kind in SEVERAL]
-        problems = [f"{each}: name each argument" for each in several]
-        problems += [f"{name} without one: add it" for name in parameters if name not in hints]
-        if inspect.iscoroutinefunction(function):
-            problems.append("`async def`: call `asyncio.run(..)` in a `def`")
-        if problems:
-            raise ValueError(
-                f"tool {function.__name__}: expected a function with a type hint for each "
-                f"argument, found {problems[0]}"
-            )
         self._types = {name: TypeAdapter[Any](hints[name]) for name in parameters}
         self._required = {
             name for name, parameter in parameters.items() if parameter.default is parameter.empty

@@ -17,7 +17,7 @@ from stages.models.chat_template import begin_reply, close_thinking
 from stages.models.device import ComputeConfig
 from stages.records.problems import THOUGHTS, find_begun_thought, find_open_thought
 from stages.rewards.feedback.prompts import REASONING_CUE, REASONING_REQUEST
-from stages.sampler import NUM_EARLY, Engine, Judgement
+from stages.sampler import Engine, Judgement
 
 OPTION_PUNCTUATION = " \t\r\n()[]{}<>.,:;*\"'`"
 """Characters around an option that do not change what it is: "(1)", " 1.", "**1"."""
@@ -88,10 +88,8 @@ class PolicyJudge:
         fitting = [i for i, ids in enumerate(prompts) if len(ids) <= self.max_prompt_tokens]
         for number in sorted({*range(len(prompts))} - {*fitting}):
             yield number, None
-        # All reasoning of a call comes before its first choice.
-        first = NUM_EARLY if self.reasoning_tokens else len(fitting)
-        for numbers in filter(None, (fitting[:first], fitting[first:])):
-            yield from self._judge({i: prompts[i] for i in numbers})
+        if fitting:
+            yield from self._judge({i: prompts[i] for i in fitting})
 
     def _judge(self, prompts: Mapping[int, list[int]]) -> Iterator[tuple[int, Judgement]]:
         numbers, has_reasoning = list(prompts), self.reasoning_tokens > 0

@@ -90,24 +90,17 @@ def answers_match(answer: str, gold: str) -> bool:
 def match_values(answer: Value | None, gold: Value | None) -> bool:
     """Whether the value of an answer is that of a gold answer; None is no value."""
     match answer, gold:
-        case Either(values), Either(golds):
-            is_equal = _match_all(values, golds)
-        case Either(values), Elements(""):
+        case Either(values), _:
             is_equal = match_values(Elements("", values), gold)
-        case Elements("", values), Either(golds) if _match_all(values, golds):
-            is_equal = True
-        case Named(names, Elements("", values)), Either(golds) if _has_no_other_name(
-            gold, names
-        ) and _match_all(values, golds):
-            is_equal = True
         case _, Either(golds):
-            is_equal = any(match_values(answer, each) for each in golds)
+            every = match_values(answer, Elements("", golds))
+            is_equal = every or any(match_values(answer, each) for each in golds)
         case Choice(letters), Choice(gold_letters):
             is_equal = letters == gold_letters
         case Choice(_, value), _:
-            is_equal = value is not None and match_values(value, gold)
+            is_equal = match_values(value, gold)
         case _, Choice(_, value):
-            is_equal = value is not None and match_values(answer, value)
+            is_equal = match_values(answer, value)
         case Family(value, domain), Family(gold_value, gold_domain):
             is_equal = domain == gold_domain and match_values(value, gold_value)
         case _:
@@ -141,14 +134,6 @@ def _match_single(answer: Value | None, gold: Value | None) -> bool:
         case _:
             is_equal = False
     return is_equal
-
-
-def _match_all(answers: Sequence[Value], golds: Sequence[Value]) -> bool:
-    return (
-        len(answers) == len(golds)
-        and all(any(match_values(answer, gold) for gold in golds) for answer in answers)
-        and all(any(match_values(answer, gold) for answer in answers) for gold in golds)
-    )
 
 
 def _match_named(answer: Named, gold: Named) -> bool:
@@ -185,8 +170,8 @@ def _leave_out_names(
 
 
 def _has_no_other_name(value: Value | None, names: tuple[str, ...]) -> bool:
-    """Whether no part of `a or b` is named otherwise."""
-    parts = value.values if isinstance(value, Either) else ()
+    """Whether no part of a list is named otherwise."""
+    parts = value.elements if isinstance(value, Elements) else ()
     return all(part.names == names for part in parts if isinstance(part, Named))
 
 

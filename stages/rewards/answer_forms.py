@@ -20,7 +20,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import NamedTuple
 
 from stages.config import suggest
 
@@ -57,25 +56,17 @@ def check_form(form: str) -> str:
     )
 
 
-class Openings(NamedTuple):
-    """What begins a statement."""
-
-    plain: re.Pattern[str]
-    """Where the text has neither a colon nor a heading."""
-    labelled: re.Pattern[str]
-
-
 @cache
-def compile_openings(forms: tuple[str, ...]) -> Openings:
-    """The patterns of these forms."""
+def compile_openings(forms: tuple[str, ...]) -> re.Pattern[str]:
+    """What begins a statement in one of these forms."""
     plain = "|".join(OPENINGS[form] for form in forms if form in OPENINGS) or "(?!)"
     labels = list_labels(forms)
     if not labels:
-        return Openings(re.compile(plain), re.compile(plain))
+        return re.compile(plain)
     words = "|".join(map(re.escape, labels))
     label = rf"^[ \t>*_#-]*(?:{words})[ \t*_]*[:：][ \t*_]*"
     heading = rf"^[ \t>]*(?:#{{1,6}}[ \t]*|[*_]{{2}})[*_]*(?:{words})[ \t*_]*\n"
-    return Openings(re.compile(plain), re.compile(rf"(?im:{heading})|{plain}|(?im:{label})"))
+    return re.compile(rf"(?im:{heading})|{plain}|(?im:{label})")
 
 
 def list_labels(forms: Iterable[str]) -> list[str]:

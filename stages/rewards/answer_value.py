@@ -215,6 +215,7 @@ def _join_alternatives(values: Sequence[Value]) -> Value | None:
         # In several units, as `5 km or 5000 m` and `p = 1/4 or 25%`, they may be one value.
         units = {value.unit.name for value in inner if isinstance(value, Number | Expression)}
         texts = [write_value(value) or value for value in inner]
+        units = units if units & {"percent", "degree"} else units - {None}  # of a number alone
         if len(units) <= 1 and len({*texts}) == len(texts):
             return Named(names[0], Elements("", tuple(inner)))
     return Either(tuple(values))
@@ -374,14 +375,24 @@ def _read_elements(text: str) -> Value | None:
 
 
 def _intersect(*values: Value) -> Named | None:
-    """Of `x > 2` and `x < 5` the interval from 2 to 5; None: of others."""
+    """Of `x > 2` and `x < 5` the interval from 2 to 5; None: they are apart, or others."""
     match values:
         case (
-            Named(names, Elements(left, (Number() as low, Expression(r"\infty")))),
-            Named(_, Elements(right, (Expression(r"-\infty"), Number() as high))),
-        ) if low.number < high.number:
+            Named(names, Elements(left, (low, Expression(r"\infty")))),
+            Named(_, Elements(right, (Expression(r"-\infty"), high))),
+        ) if not _is_above(low, high):
             return Named(names, Elements(left[:1] + right[-1:], (low, high)))
     return None
+
+
+def _is_above(low: Value, high: Value) -> bool:
+    """Whether the lower end of an interval is surely above its upper one, or the same."""
+    from stages.rewards.expression_bounds import read_bounds  # which imports mpmath, for few
+
+    texts = complete((to_text(low), to_text(high)))
+    bounds = [read_bounds(text) for text in texts or ()]
+    values = complete(each and each.value for each in bounds) or None
+    return values is not None and bool(values[0].a >= values[1].b)
 
 
 def _depths(text: str) -> list[int]:

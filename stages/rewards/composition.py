@@ -201,10 +201,9 @@ class Composition(Params):
         """Whether what a component says is normalised, by itself or with all others."""
         return self.combine.kind == "normalise" or self.components[name].normalise.kind != "none"
 
-    def compares(self) -> set[str]:
-        """Sets of completions over which values are normalised: none, `batch`, `group`, or both."""
-        scopes = {part.normalise.kind for part in self.components.values()} - {"none"}
-        return scopes | ({"batch", "group"} if self.combine.kind == "normalise" else set())
+    def compares(self) -> bool:
+        """Whether values are normalised over several completions."""
+        return any(map(self.rescales, self.components))
 
 
 def compose_rewards(

@@ -21,8 +21,6 @@ MAX_ANSWER = 300
 MAX_STATEMENTS = 20
 """Openings looked at, from the end: keeps the work linear on text made to be slow."""
 
-_HEADED = re.compile(r"#{1,6} *[^\W\d]|\*\*|__")
-"""A heading, or bold text: a label may stand there without a colon."""
 _BOX = rf"\\boxed *\{{((?:[^{{}}]|\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}){{1,{MAX_ANSWER}}})\}}"
 _MATH = r"(?:\\[()\[\]]|[$\s])*"
 _JOINT = rf"{_MATH}(?:,|(?:, ?)?(?:\\text\{{ ?)?(?:and|or)\b(?: ?\}})?){_MATH}"
@@ -79,9 +77,7 @@ def answer_statements(completion: str, forms: Sequence[str] | None = None) -> It
     text, sentences = strip_thinking(completion)[-MAX_INSPECTED:], list[str]()
     if text.count("boxed{") > 1:
         text = _BOXES.sub(_join_boxes, text)
-    patterns = compile_openings(FORMS if forms is None else tuple(forms))
-    may_be_labelled = ":" in text or "：" in text or _HEADED.search(text) is not None
-    pattern = patterns.labelled if may_be_labelled else patterns.plain
+    pattern = compile_openings(FORMS if forms is None else tuple(forms))
     openings, has_values, inner = list(pattern.finditer(text)), False, len(text)
     for opening in reversed(openings[-MAX_STATEMENTS:]):
         is_form = opening[0] in _MARKS

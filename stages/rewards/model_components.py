@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
+from statistics import fmean
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -82,14 +83,7 @@ def win_rate(
     """
     if judge is None:
         raise ValueError("it needs a judge: name a policy as the row's `from`")
-    try:
-        compared = judge_readings.ring_pairs(completions.groups)
-    except ValueError as error:
-        raise ValueError(
-            f"it compares the completions of a prompt with each other, {error}: set group_size "
-            f"(train_grpo) or samples_per_prompt (train_ppo) to 2 or more, and no advantage "
-            f"greedy_baseline, whose greedy completion is alone"
-        ) from error
+    compared = judge_readings.ring_pairs(completions.groups)  # of groups of two or more
     prompts = Prompts(style=style, constitution=constitution)
     texts, requests = completions.texts, list[tuple[str, ...]]()
     for a, b in compared:
@@ -109,27 +103,20 @@ def win_rate(
     if num_pairs >= MIN_COMPARISONS and not outcomes["judged"]:
         raise ValueError(
             f"the judge has no verdict on any of {num_pairs} comparisons: {outcomes['too_long']} "
-            f"are longer than it can read (take one with more positions, or lower max_new_tokens), "
-            f"and in {outcomes['no_answer']} it gives the options less than min_option_mass "
-            f"{min_option_mass}: take a policy that has learned to judge (train_sft's `tasks`), or "
-            f"the other `style`"
+            f"are longer than it can read, and in {outcomes['no_answer']} it gives the options "
+            f"less than min_option_mass {min_option_mass}: take one with more positions, or a "
+            f"policy that has learned to judge (train_sft's `tasks`)"
         )
     number, num_read = len(texts), count_judge_tokens(list(choices.values()))["read_tokens"]
     wins = [(comparison.p_first, 1 - comparison.p_first) for comparison in comparisons]
-    # Of each completion its mean over its comparisons, and the mean of these.
-    logged = {"gap": [comparison.gap for comparison in comparisons]} | {
-        outcome: [float(comparison.outcome == outcome) for comparison in comparisons]
+    shares = {
+        f"judge/{outcome}": outcomes[outcome] / len(comparisons)
         for outcome in ("identical", "too_long", "no_answer")
     }
-    metrics = {
-        f"judge/{name}": sum(
-            judge_readings.ring_means(number, compared, [(value, value) for value in values])
-        ) / number
-        for name, values in logged.items()
-    }  # fmt: skip
+    gap = fmean(comparison.gap for comparison in comparisons)
     return CompletionRewards(
         totals=judge_readings.ring_means(number, compared, wins),
-        metrics=metrics | {"judge/read_tokens": num_read / number},
+        metrics=shares | {"judge/gap": gap, "judge/read_tokens": num_read / number},
     )
 
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pydantic
 from jaxtyping import Float
 
 from stages.algorithms.selection.best_of_n import best_of_n
@@ -44,14 +43,7 @@ class Aggregation(Params):
 
 def read_aggregation(folder: Path) -> Aggregation:
     """The choice that a process model's stage wrote there."""
-    content = (path := folder / AGGREGATION).read_text(encoding="utf-8")
-    try:
-        return Aggregation.model_validate_json(content)
-    except pydantic.ValidationError:
-        raise ValueError(
-            f"{path}: expected `best_of` and `weighted`, each one of {', '.join(KINDS)}, found "
-            f"{content!r}. Rerun the reward's stage, which writes this file."
-        ) from None
+    return Aggregation.model_validate_json((folder / AGGREGATION).read_text(encoding="utf-8"))
 
 
 DEFAULT_KIND: Kind = "min"

@@ -1,8 +1,8 @@
 """Equality of mathematical expressions by math-verify, in processes with hard limits.
 
 A verdict follows from the two expressions, not from the clock or from other checks. What would make
-numbers or sums too large is refused by its text (`expression_size`), and what has another value is
-unequal (`value_bounds`). If the values agree, algebra may take `MAX_CALLS` calls of Python
+numbers or sums too large is refused by its text, and what has another value is unequal
+(`expression_bounds`). If the values agree, algebra may take `MAX_CALLS` calls of Python
 functions, a second or two, and `MAX_CALLS_WITHOUT_VALUE` if one of them is not known; then the
 expressions count as unequal. So a batch of wrong answers, however large the sums are that they
 would make, takes milliseconds each, and at most half of this limit. (The number differs by a
@@ -24,7 +24,6 @@ import logging
 import os
 import re
 import resource
-import select
 import signal
 import subprocess
 import sys
@@ -44,9 +43,9 @@ MAX_TERMS_WITHOUT_VALUE = 100
 """Of a sum that is left when all is expanded, where the value of an expression is not known."""
 CPU_SECONDS = 20
 """Of a check, for a loop in C that counts as one call."""
-WAIT_SECONDS = 300.0
+WAIT_SECONDS = 300
 """Until a check has had its CPU time on a busy machine."""
-START_SECONDS = 120.0
+START_SECONDS = 120
 MEMORY_BYTES = 2 * 1024**3
 DIGITS = 70
 """To which values are compared where algebra decides nothing: more than an answer may have."""
@@ -71,12 +70,9 @@ class _Verifier:
         try:
             worker.stdin.write(json.dumps(request).encode() + b"\n")
             worker.stdin.flush()
-            reply = _reply(worker, WAIT_SECONDS)
+            reply = _reply(worker)
         except (BrokenPipeError, EOFError):
-            reply = {"error": "the worker process died (out of memory?)"}
-            _stop(worker)
-        except TimeoutError as error:
-            reply = {"error": str(error)}
+            reply = {"error": "the worker process died (out of memory or time?)"}
             _stop(worker)
         except BaseException:  # a time limit of the caller's: the next reply would be of this one
             _stop(worker)
@@ -96,12 +92,12 @@ class _Verifier:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
         try:
-            _reply(self.worker, START_SECONDS)
-        except (EOFError, TimeoutError) as error:
+            _reply(self.worker)
+        except EOFError as error:
             _stop(self.worker)
             raise RuntimeError(
-                f"the math-verify worker did not start within {START_SECONDS:.0f} s ({error!r}). "
-                f"Check that `{sys.executable} -c 'import math_verify'` works."
+                f"the math-verify worker did not start within {START_SECONDS} s. Check that "
+                f" `{sys.executable} -c 'import math_verify'` works."
             ) from error
         except BaseException:
             _stop(self.worker)
@@ -116,17 +112,16 @@ _verifier = _Verifier()
 def are_equal(answer: str, gold: str) -> bool:
     """Whether math-verify takes both expressions for the same; from any thread."""
     # not above: the worker has nothing of the project
-    from stages.rewards import expression_size, value_bounds
-
-    def are_small(**limits: int) -> bool:
-        return all(expression_size.is_small(text, **limits) for text in (answer, gold))
+    from stages.rewards import expression_bounds
 
     with _verifier.lock:
         counts["checks"] += 1
-        differ = value_bounds.differ(answer, gold) if are_small() else None
+        differ = expression_bounds.differ(answer, gold)
         if differ:
             return False
-        if differ is None and not are_small(max_terms=MAX_TERMS_WITHOUT_VALUE):
+        bounds = [expression_bounds.read_bounds(text) for text in (answer, gold)]
+        max_terms = MAX_TERMS_WITHOUT_VALUE if differ is None else expression_bounds.MAX_TERMS
+        if not all(each is not None and each.terms <= max_terms for each in bounds):
             _count_failure("refused", answer, gold, "its numbers or sums would be too large")
             return False
         return _verifier.ask(answer, gold, MAX_CALLS_WITHOUT_VALUE if differ is None else MAX_CALLS)
@@ -140,11 +135,9 @@ def _count_failure(kind: str, answer: str, gold: str, reason: str) -> None:
     )  # fmt: skip
 
 
-def _reply(worker: subprocess.Popen[bytes], seconds: float) -> dict[str, object]:
-    """The worker's next line, which comes whole (`_say`)."""
+def _reply(worker: subprocess.Popen[bytes]) -> dict[str, object]:
+    """The worker's next line, which comes whole (`_say`); its own alarm ends a wait."""
     assert worker.stdout is not None
-    if not select.select([worker.stdout], [], [], seconds)[0]:
-        raise TimeoutError(f"no answer in {seconds:.0f} s")
     line = os.read(worker.stdout.fileno(), 65536)
     if not line:
         raise EOFError("the worker closed its output")
@@ -182,6 +175,8 @@ def work() -> None:
 
     An allocation above `MEMORY_BYTES` is a MemoryError, where the kernel makes it one: on Linux.
     """
+    # The default action of SIGALRM needs no Python code to run: it works in a C loop, too.
+    signal.alarm(START_SECONDS)
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     import sympy
@@ -217,10 +212,10 @@ def work() -> None:
     for gold, answer in WARM_UP:
         check({"gold": gold, "answer": answer})
     gc.freeze()  # or each fork would copy what the collector touches
+    signal.alarm(0)
     _say({"ready": True})
     for line in sys.stdin:
-        # The default action of SIGALRM needs no Python code to run: it works in a C loop, too.
-        signal.alarm(int(WAIT_SECONDS))
+        signal.alarm(WAIT_SECONDS)
         if (process := os.fork()) == 0:
             _reply_to(check, json.loads(line))
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])

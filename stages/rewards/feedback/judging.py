@@ -11,7 +11,6 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import fmean
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -23,7 +22,7 @@ from stages.records.preferences import Preference, Verdict
 from stages.records.problems import Prompt
 from stages.rewards.answer_checker import solves_problem
 from stages.rewards.feedback.prompts import JUDGE_VERSIONS, Prompts
-from stages.sampler import NUM_EARLY, Judge, Judgement, count_judge_tokens, judge_messages
+from stages.sampler import Judge, Judgement, count_judge_tokens, judge_messages
 from stages.seeding import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -159,8 +158,7 @@ def judge_chunks(
 ) -> Iterator[dict[str, Any]]:
     """Verdicts of each chunk from number `first` on, and their cost (`count_judge_tokens`).
 
-    A ValueError if the judge answers no pair of the first chunk, before it reads the others; a
-    warning if it gives the options little probability on the first training pairs.
+    A ValueError if the judge answers no pair of the first chunk, before it reads the others.
     """
     for number, chunk in enumerate(chunks):
         if number < first:
@@ -170,10 +168,7 @@ def judge_chunks(
             for pair in chunk
         ]
         messages = list(itertools.chain(*both))
-        is_first = split == "train" and not number
-        choices = (
-            _choose_watched(judge, messages, split) if is_first else judge_messages(judge, messages)
-        )
+        choices = judge_messages(judge, messages)
         orders = zip(choices[::2], choices[1::2], strict=True)
         verdicts = [
             _verdict(pair, both_orders, prompts, rule, split)
@@ -185,20 +180,6 @@ def judge_chunks(
             "verdicts": [asdict(verdict) for verdict in verdicts],
             "tokens": count_judge_tokens(choices),
         }
-
-
-def _choose_watched(judge: Judge, messages: Sequence[str], split: str) -> list[Judgement | None]:
-    """Judgement of each message, with a warning after `NUM_EARLY` where it hardly answers."""
-    choices: dict[int, Judgement | None] = {}
-    masses: list[float] = []
-    for number, choice in judge.stream(messages):
-        choices[number] = choice
-        if choice is None:  # too long to read
-            continue
-        masses.append(choice.mass)
-        if len(masses) == NUM_EARLY < len(messages):
-            warn_of_low_mass(fmean(masses), f"first {NUM_EARLY} messages of the {split}")
-    return [choices[number] for number in range(len(messages))]
 
 
 def warn_of_low_mass(mass: float | None, pairs: str) -> None:
@@ -228,13 +209,10 @@ def _check_answered(
     raise ValueError(
         f"expected the judge to answer with an option, found no verdict on any of the first "
         f"{len(verdicts)} pairs: {num_long} are longer than it may read, and in {num_odd} it gives "
-        f"the options less than min_option_mass {rule.min_option_mass}"
-        + (f" and begins with {likeliest}" if likeliest else "")
-        + ". Too long: take a judge with more positions (of a policy raise max_prompt_tokens). "
-        "Otherwise: take a model that does not think first, or switch its thinking off in its "
-        "chat template; one without a chat template needs api: completions, one that explains "
-        "itself first `reasoning`, an instruction-tuned one style: full; of policies only one that "
-        "has learned to judge (train_sft's `tasks`) answers to style: short."
+        f"the options less than min_option_mass {rule.min_option_mass} (it begins with "
+        f"{likeliest or 'another token'}). Take a judge that reads longer messages, or answers "
+        f"with the option alone: an instruction-tuned model that does not think first, with style: "
+        f"full, or a policy that has learned to judge (train_sft's `tasks`)"
     )
 
 
@@ -295,10 +273,8 @@ def make_preferences(
         reasons = dict(Counter(verdict.dropped for verdict in verdicts))
         raise ValueError(
             f"expected preferences, found none: {len(verdicts)} pairs were judged and dropped for "
-            f"{reasons}. parse_failure: the judge does not answer with an option; take a model "
-            f"that has learned to, or the other `style`. low_confidence, inconsistent, tie: loosen "
-            f"`rule` of the preset (labels: soft keeps ties). too_long: raise max_prompt_tokens. "
-            f"No pairs at all: sample more completions, or longer ones (section sampling)."
+            f"{reasons}. Take a judge that reads such messages and answers with an option, or "
+            f"loosen `rule` of the preset"
         )
     return preferences
 

@@ -165,9 +165,7 @@ def check_pairs(answers: Sequence[RevisedAnswer], pool: Path) -> None:
     if not outcomes["pair"]:
         raise ValueError(
             f"{pool}: expected answers that were revised into others, found none: {dict(outcomes)}."
-            f" Take a policy that has learned to revise (data.mixture, or a model that follows "
-            f"instructions with style: full), or raise max_new_tokens, max_prompt_tokens or "
-            f"temperature of the preset."
+            f" Take a policy that has learned to revise (data.mixture), or raise max_new_tokens"
         )
 
 

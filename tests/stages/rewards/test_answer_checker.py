@@ -26,12 +26,11 @@ from stages.rewards import (
     answer_forms,
     answer_value,
     components,
-    expression_size,
+    expression_bounds,
     final_answer,
     number_parsing,
     symbolic_equality,
     units,
-    value_bounds,
 )  # fmt: skip
 from stages.rewards.answer_checker import answers_match, is_correct, solves_problem
 from stages.rewards.final_answer import answer_statements, extract_answer
@@ -47,8 +46,8 @@ LINES = (FOLDER / "math500_answers.jsonl").read_text(encoding="utf-8").splitline
 MATH500 = [json.loads(line)["answer"] for line in LINES]
 """The gold answers of MATH-500 (Hendrycks et al. 2021, MIT licence; Lightman et al. 2023)."""
 MODULES = (
-    answer_checker, answer_forms, answer_value, expression_size, final_answer, number_parsing,
-    symbolic_equality, components, units, value_bounds,
+    answer_checker, answer_forms, answer_value, expression_bounds, final_answer, number_parsing,
+    symbolic_equality, components, units,
 )  # fmt: skip
 
 
@@ -172,7 +171,7 @@ def list_functions() -> dict[str, Any]:
 
 FUNCTIONS = list_functions()
 OF_PAIRS: dict[str, Any] = {
-    "differ": value_bounds.differ, "are_equal": symbolic_equality.are_equal,
+    "differ": expression_bounds.differ, "are_equal": symbolic_equality.are_equal,
     "units_differ": lambda *pair: units.units_differ(*map(units.read_unit, pair)),
 }  # fmt: skip
 STRUCTURED = {"answer_statements", "read_unit", "read_value", "split_unit"}  # fmt: skip
@@ -180,9 +179,11 @@ STRUCTURED = {"answer_statements", "read_unit", "read_value", "split_unit"}  # f
 
 
 def simplify(result: Any) -> Any:
-    """A result as the table writes it: forms by their names, a value's bounds as a word."""
+    """A result as the table writes it: forms by their names, whether bounds have a value."""
     if isinstance(result, dict):
         return ", ".join(sorted(result))
+    if isinstance(result, expression_bounds.Bounds):
+        return "no value" if result.value is None else "a value"
     return result if isinstance(result, str | bool | None) else str(result)
 
 

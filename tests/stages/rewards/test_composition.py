@@ -125,8 +125,8 @@ def test_wins_depend_on_neither_the_order_nor_other_groups():
     for order in ("BCA", "CAB", "CBA"):
         assert win(order)[0].totals == pytest.approx([expected[text] for text in order])
     assert win("CBAB", group_size=2)[0].totals[2:] == win("AB")[0].totals
-    with pytest.raises(ValueError, match="group_size"):
-        win("ABA", group_size=2)  # the third is alone
+    with pytest.raises(ValueError, match="alone"):
+        win("ABA", group_size=2)
 
 
 def test_a_prompt_has_one_principle_for_all_its_completions():
@@ -249,8 +249,6 @@ def test_joined_batches_keep_their_order_their_steps_and_their_means():
     assert result.statistics() == {"reward/a": 2.0, "m": pytest.approx(2.0)}  # 1, 1 and 4
     assert result.rewards().tolist() == pytest.approx([2.1, 2.6, 7.0])
     assert join_rewards([CompletionRewards(totals=[1.0])]).step_rewards is None
-    with pytest.raises(ValueError, match="together"):
-        CompletionRewards(totals=[0.0], step_rewards=torch.zeros(1, 2))
 
 
 def test_each_completion_is_checked_against_the_gold_answer_of_its_own_prompt():
@@ -315,7 +313,7 @@ def test_a_composition_knows_what_it_needs(row):
     config = composed(row.get("combine", "sum"), **parts)
     facts = config.needs_model(), config.needs_judge(), config.may_be_negative()
     assert facts == (row["model"], row["judge"], row["negative"])
-    assert sorted(config.compares()) == row["compares"]
+    assert config.compares() == row["compares"]
     config.check_group_size(row["smallest"], "group_size")
     if row["smallest"] == 2:
         with pytest.raises(ValueError, match="group_size is 1"):

@@ -14,18 +14,13 @@ import pydantic
 import pytest
 from judged_rows import RuleChooser, completion, pair, prompt
 from ruamel.yaml import YAML
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
-from stages.models import model_tokenizer, prompting
-from stages.models.policy_judge import option_tokens
 from stages.records.preferences import Revision
 from stages.rewards.feedback import injections, judging, prompts, revisions
 from stages.rewards.feedback.injections import TRIED
 from stages.rewards.feedback.principles import CONSTITUTIONS, CORRECT
 from stages.rewards.feedback.prompts import OPTIONS, Prompts, defuse
 from stages.rewards.feedback.revisions import DraftAnswer, RevisedAnswer
-from stages.sampler import NUM_EARLY
 
 TABLES = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 STYLES = get_args(prompts.Style)
@@ -89,6 +84,8 @@ def test_a_message_has_what_to_choose_by_and_the_answers_in_either_order(style):
             places = [text.index(part) for part in parts]
             assert places == sorted(places)
         assert asked["compare"] not in judge.message(QUESTION, "a", "b", None)
+        for text in (forward, prompts.REASONING_CUE):  # the option is a token of its own
+            assert text.endswith("\n")
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -119,48 +116,9 @@ def test_principles_are_complete_and_apart_and_all_are_drawn(name):
 # --- tokens
 
 
-@pytest.mark.parametrize(
-    ("split", "num_tokens"),
-    [
-        # as Qwen's and Llama 3's: a digit never keeps the space before it; as GPT-2's: it does
-        (r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+", 2),
-        (r" ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", 1),
-    ],
-)
-def test_the_option_is_the_next_token_of_a_message(split, num_tokens):
-    space = "\u0120"  # as byte-level tokenizers write it
-    alphabet = [*pre_tokenizers.ByteLevel.alphabet(), f"{space}1", f"{space}2"]
-    vocabulary = {token: number for number, token in enumerate([*alphabet, "<end>"])}
-    tokenizer = Tokenizer(models.BPE(vocabulary, [(space, "1"), (space, "2")]))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(split), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])  # fmt: skip
-    tokenizer.decoder = decoders.ByteLevel()
-    judge = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
-    (ids,) = prompting.tokenize([" 1"], judge)
-    assert len(ids) == num_tokens
-    ends = [prompts.judge_message(style, "3 + 4?", "#### 7", "#### 9", None) for style in STYLES]
-    ends += [f"{ends[-1]}{prompts.REASONING_REQUEST}It adds right.{prompts.REASONING_CUE}"]
-    for end in ends:
-        for number, option in enumerate(OPTIONS):
-            before, after = prompting.tokenize([end, f"{end}{option}"], judge)
-            assert after[:-1] == before
-            assert after[-1] in option_tokens(judge, OPTIONS)[number]
-
-
 @pytest.mark.parametrize(("text", "special", "expected"), TABLES["defused"])
 def test_control_tokens_are_taken_apart_and_nothing_else(text, special, expected):
     assert defuse(text, {special}) == expected
-
-
-def test_an_attack_has_no_special_token_of_the_embedded_tokenizer():
-    embedded = model_tokenizer.train_tokenizer(["Anna has 3 apples"], 700)
-    special = set(embedded.all_special_ids)
-    for attack in [*TRIED.values(), "<|end|>", "<|step|><|pad|>"]:
-        ids = embedded(defuse(attack, set(embedded.all_special_tokens)))["input_ids"]
-        assert not special & set(ids)
-    assert special & set(embedded("<|end|>")["input_ids"])
 
 
 # --- which pairs are judged
@@ -196,10 +154,10 @@ def test_pairs_of_a_problem_do_not_depend_on_other_problems():
 # --- verdicts
 
 
-def judge(chooser, *chunks, rules=None, by=FREE, side="train"):
+def judge(chooser, *chunks, rules=None, by=FREE):
     """The verdicts on chunks of pairs, and their cost."""
     chooser = chooser if isinstance(chooser, RuleChooser) else RuleChooser(chooser)
-    return judging.judge_pairs(chooser, chunks, by, rules or make_rule(), side)
+    return judging.judge_pairs(chooser, chunks, by, rules or make_rule(), "train")
 
 
 def test_a_verdict_has_both_readings_and_their_mean_or_is_dropped():
@@ -217,17 +175,10 @@ def test_a_verdict_has_both_readings_and_their_mean_or_is_dropped():
     assert verdict.dropped == "parse_failure"
 
 
-def test_a_judge_that_hardly_answers_is_noticed_early_and_each_message_is_asked_once(caplog):
-    free, chooser = make_rule(min_option_mass=0.0), RuleChooser(lambda a, b: 0.5, mass=0.3)
-    pairs = [pair(f"A{number}", f"B{number}") for number in range(40)]
-    counts = []
-    caplog.handler.addFilter(lambda _: counts.append(len(chooser.messages)) or True)
-    judge(chooser, pairs, rules=free)
-    assert (counts, len(set(chooser.messages)), len(chooser.messages)) == ([NUM_EARLY], 80, 80)
-    assert "0.300" in caplog.messages[0]
-    judge(chooser, pairs[:32], rules=free)  # these are all
-    judge(chooser, pairs, rules=free, side="heldout")
-    assert len(counts) == 1
+def test_a_judge_that_hardly_answers_is_warned_of(caplog):
+    for mass in (None, 0.5, 0.3):
+        judging.warn_of_low_mass(mass, "train")
+    assert [("0.300" in text, "train" in text) for text in caplog.messages] == [(True, True)]
 
 
 def test_a_judge_without_a_verdict_on_the_first_chunk_stops_the_run():

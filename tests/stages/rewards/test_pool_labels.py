@@ -373,10 +373,3 @@ def test_the_aggregation_that_ranks_right_solutions_first_is_chosen(case, tmp_pa
     }
     result.write(tmp_path)
     assert pool_scores.read_aggregation(tmp_path) == result
-
-
-@pytest.mark.parametrize("text", TABLES["aggregations_refused"])
-def test_an_aggregation_of_another_form_is_refused(tmp_path, text):
-    (tmp_path / pool_scores.AGGREGATION).write_text(text)
-    with pytest.raises(ValueError, match=r"aggregation\.json"):
-        pool_scores.read_aggregation(tmp_path)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from judged_rows import completion, prompt
 from ruamel.yaml import YAML
 
-from stages.models.model_tokenizer import make_decode, train_tokenizer
 from stages.records.steps import PrefixCount, split_steps
 from stages.rewards import answer_checker, step_solutions
 from stages.rewards.step_solutions import label_solutions, true_step_labels
@@ -40,16 +39,6 @@ def test_steps_joined_are_the_completion_and_none_is_empty(ids, separator):
     assert all(steps)
     # Only a completion without any text has a step without text.
     assert all(decode(step).strip() for step in steps) or len(steps) == 1
-
-
-def test_steps_of_the_embedded_tokenizer_are_lines():
-    text = "3 + 4 = 7\n7 * 2 = 14\n#### 14"
-    tokenizer = train_tokenizer([text], 700)
-    ids = [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]
-    steps = split_steps(ids, make_decode(tokenizer), "\n")
-    lines = [make_decode(tokenizer)(step) for step in steps]
-    assert lines == ["3 + 4 = 7\n", "7 * 2 = 14\n", "#### 14"]
-    assert steps[-1][-1] == tokenizer.eos_token_id
 
 
 # --- the truth of a step
