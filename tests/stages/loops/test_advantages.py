@@ -8,13 +8,11 @@ import pytest
 import rl_by_hand
 import torch
 from rl_by_hand import Rewarded
-from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
+from tiny_checkpoints import load
 from tiny_rollouts import make_models, make_prompts, make_rollouts
 
 from stages.loops import rl, rollouts
 from stages.loops.method import HYPERPARAMETERS, OWN, Method
-from stages.models import scalar_head
-from stages.models.scalar_head import ScalarHead
 from stages.rewards.completion_rewards import CompletionRewards
 
 METHODS = {
@@ -193,33 +191,9 @@ def test_rewards_far_from_0_that_hardly_differ_have_bounded_scores(name, scale):
             assert (result == 0).all()
 
 
-def test_step_zscore_without_steps_is_refused():
-    with pytest.raises(ValueError, match="step_zscore"):
-        rl.compute_reward_advantages(
-            Method(advantage="step_zscore"), group_of([1.0, 0.0]), torch.zeros(2, 1),
-            make_rollouts([1, 1], [0, 0]), torch.ones(2, dtype=torch.bool), None,
-        )  # fmt: skip
-
-
 def test_explained_variance_of_a_perfect_a_constant_and_a_needless_value_model():
     returns, ones = torch.tensor([[1.0, 2.0, 3.0], [0.0, 1.0, 5.0]]), torch.ones(2, 3)
     mask = ones > 0
     assert rl.explained_variance(returns, returns, mask) == 1.0
     assert rl.explained_variance(returns, ones, mask) == pytest.approx(0.0)
     assert rl.explained_variance(ones, returns, mask) == 0.0
-
-
-@pytest.mark.parametrize("advantage", ["group_zscore", "gae", "teacher"])
-def test_models_that_the_method_lacks_or_has_no_use_for_are_refused(advantage):
-    torch.set_default_dtype(torch.float32)
-    method = Method(advantage=advantage, kl="loss")
-    policy = make_models(load("llama"))
-    model = scalar_head.init_scalar_model(checkpoint("llama", 1), PAD, compute(), CPU)
-    value = ScalarHead(model, compute(), PAD)
-    extra = {"gae": {"value": value}, "teacher": {"teacher": policy.policy}}
-    right = extra.get(advantage, {})
-    rl.check_models(make_models(load("llama"), **right), method)
-    for wrong in ({"reference": None}, {"value": value}, {"teacher": policy.policy}):
-        changed = {**right, **wrong} if wrong.keys() - right.keys() else {}
-        with pytest.raises(ValueError, match=r"value model|reference|teacher"):
-            rl.check_models(make_models(load("llama"), **changed), method)

@@ -1,5 +1,6 @@
 """Rollouts and their rewards: what is drawn, how it is laid out, and what models score it."""
 
+import json
 from dataclasses import replace
 from functools import partial
 
@@ -91,7 +92,8 @@ def test_records_and_statistics_of_what_was_drawn():
     without = rollouts.make_rows(unchecked, 5, torch.tensor(shares), correct)
     assert {row.correct for row in without} == {None}
     assert reward_answers(unchecked).totals == [0.0] * 12
-    assert rollouts.decode_rollouts(rollouts.encode_rollouts(drawn)) == drawn
+    stored = json.loads(json.dumps(rollouts.STORED.dump_python(drawn)))
+    assert rollouts.STORED.validate_python(stored) == drawn
 
 
 # --- Rewards of models
