@@ -28,9 +28,9 @@ from stages.loops import (
     training,
     work,
 )
-from stages.loops.preference import PreferencePreset, expected_loss, late_mean
+from stages.loops.preference import PreferencePreset, expected_loss
 from stages.loops.process_reward import HardTargets, SoftTargets, compute_targets, measure_quality
-from stages.loops.reward import OutcomeConfig, RewardConfig
+from stages.loops.reward import OutcomeConfig
 from stages.loops.sft import SftConfig, SftPreset
 from stages.models import model_tokenizer, policy, process_head, row_policy, scalar_head
 from stages.models.policy import Policy
@@ -237,10 +237,8 @@ def test_the_expected_loss_by_hand_and_of_a_sure_pair_among_others():
     [
         ([0.0, -1.0, -2.0], [0.0, 0.5, -5.0], True),
         ([0.0, 1.0, 2.0], [0.0, 0.5, -5.0], False),
-        ([0.0, -1.0, -2.0], [0.0, 0.5, 5.0], False),
         ([0.0, 0.0, -0.05], [0.0, 0.0, -5.0], False),  # less than a tenth of a nat
         ([-3.0] * 18 + [1.0, 1.0], [-3.0] * 20, False),  # only the end counts
-        ([-2.0], [], False),
         ([], [], False),
     ],
 )
@@ -260,34 +258,12 @@ def test_a_warning_where_both_sides_end_below_the_reference(chosen, rejected, fe
     assert [summary["final_chosen_log_ratio"], summary["final_rejected_log_ratio"]] == ends
 
 
-def test_the_late_mean_is_of_the_last_tenth_of_the_steps_that_have_the_metric():
-    steps = [{"a": float(i)} for i in range(20)] + [{"b": 7.0}]
-    assert (late_mean(steps, "a"), late_mean(steps, "b"), late_mean([], "a")) == (18.5, 7.0, None)
-
-
 # --- Reward models
 
 
 def scalar():
     model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU, head_seed=1)
     return ScalarHead(model, compute(), PAD)
-
-
-def test_the_loss_of_labels_on_both_sides_of_a_half_with_a_margin():
-    labels = (1.0, 0.75, 0.4, 0.0)
-    rows = [replace(pair, probability=p) for pair, p in zip(PAIRS, labels, strict=False)]
-    scores = reward.score(scalar(), preference.make_pair_groups(rows, range(4))).view(-1, 2)
-    config = RewardConfig(num_epochs=1, batch_size=4, centring=0.1, margin=3.0, optim=OPTIM)
-    (step,) = reward.train(scalar(), rows, [[0, 1, 2, 3]], config)
-    losses, gaps = [], []
-    for (chosen, rejected), p in zip(scores.tolist(), labels, strict=True):
-        gap = chosen - rejected - 3.0 * (2 * p - 1)
-        log_odds = p * math.log1p(math.exp(-gap)) + (1 - p) * math.log1p(math.exp(gap))
-        losses.append(log_odds + 0.1 * (chosen + rejected) ** 2)
-        gaps.append((chosen - rejected) * (1 if p > 0.5 else -1))
-    assert step.metrics["loss/bradley_terry"] == pytest.approx(sum(losses) / 4, rel=1e-4)
-    assert step.metrics["pairs/margin"] == pytest.approx(sum(gaps) / 4, rel=1e-4)
-    assert step.metrics["pairs/accuracy"] == sum(gap > 0 for gap in gaps) / 4
 
 
 def outcomes(right, wrong, weight):
