@@ -291,9 +291,8 @@ def train(
             num_truncated_steps = rollouts.count_truncated_steps(
                 experience.rollouts, num_truncated_steps
             )
-            spent += sum(
-                int(experience.metrics[f"tokens/{each}"]) for each in ("generated", "trained")
-            )
+            before = experience.metrics
+            spent += int(before["tokens/generated"]) + int(before["tokens/trained"])
             num_updates = estimate_updates(method, config.num_steps, index, spent)
             metrics = trainer.learn(optimizers, experience, index, num_updates)
             if is_policy_trained(method, index):

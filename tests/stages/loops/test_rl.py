@@ -1,6 +1,6 @@
 """The loop of GRPO, PPO and their relatives: its length, rounds of sampling, and what a step uses.
 
-The gradient of a step and what it logs: `test_definitions`, `test_objective`, `test_advantages`.
+The gradient of a step and what it logs: `test_definitions`, `test_advantages`.
 """
 
 import itertools
@@ -10,6 +10,7 @@ from dataclasses import replace
 import presets
 import pytest
 import torch
+from rl_by_hand import CHOICES
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import (
     OPTIM,
@@ -378,6 +379,18 @@ def test_the_importance_ratio_before_any_update_is_exactly_1():
     rl.check_first_ratio(old.clone(), old)
     with pytest.raises(AssertionError, match="before any update"):
         rl.check_first_ratio(old + torch.tensor([[0.0, 1e-6]]), old)
+
+
+@pytest.mark.parametrize("row", CHOICES["kl"][2:], ids=str)
+def test_a_divergence_of_a_long_completion_in_float32_is_that_in_float64(row):
+    generator = torch.Generator().manual_seed(0)
+    logprobs = -torch.rand(1, 2000, generator=generator, dtype=torch.float64)
+    noise = 1e-3 * torch.randn(2, 1, 2000, generator=generator, dtype=torch.float64)
+    narrow = [values.float() for values in (logprobs, *(logprobs + noise))]
+    mask, method = torch.ones(1, 2000, dtype=torch.bool), Method(**row)
+    expected = rl.kl_losses(*(values.double() for values in narrow), mask, method)
+    actual = rl.kl_losses(*narrow, mask, method).double()
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_log_probs_that_are_not_numbers_are_refused_by_the_gradient_of_a_single_update():
