@@ -87,6 +87,10 @@ def write_pools(
         sizes = [pool.count() * len(pool.prompts[start : start + CHUNK]) for start in starts]
         steps, finished = run.parts(name, draw_from, Completion), list[Step]()
         for step in run.track(steps, label=name, unit="completions", sizes=sizes, after=after):
+            cut, number = sum(row.finish_reason == "length" for row in step.rows), len(step.rows)
+            run.progress.watch(
+                {"length": num_tokens(step.rows) / number, "truncated": cut / number}
+            )
             show_completions(f"seed {run.seed}, {name}", pool, step.rows)
             finished.append(step)
         completions = [row for step in finished for row in step.rows]
@@ -118,12 +122,7 @@ def sample(
         passes = work.count_sampling(
             [prompt.prompt_ids for prompt in prompts], [row.completion_ids for row in completions]
         )
-        number = num_tokens(completions)
-        cut = sum(row.finish_reason == "length" for row in completions)
-        metrics: dict[str, int | float] = {
-            f"tokens/{name}": number, "length/mean": number / len(completions),
-            "length/truncated": cut / len(completions), **passes,
-        }  # fmt: skip
+        metrics: dict[str, int | float] = {f"tokens/{name}": num_tokens(completions), **passes}
         yield Step(index=index, metrics=metrics, rows=completions)
 
 

@@ -10,7 +10,13 @@ from live_memory import LiveMemory
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from stages.algorithms.forward_kl import forward_kl
-from stages.algorithms.logprobs import ChunkLimits, OutputLayer, token_logprobs
+from stages.algorithms.logprobs import (
+    ChunkLimits,
+    OutputLayer,
+    Term,
+    evaluate_term,
+    token_logprobs,
+)
 
 VOCAB, TOKENS, WIDTH, TEACHER_WIDTH = 7, 10, 4, 3
 WHOLE = ChunkLimits(10**9, 1)
@@ -149,6 +155,18 @@ def test_under_autocast_chunks_are_as_the_whole_and_gradients_in_float32(name):
     assert torch.equal(kept[0][0], kept[1][0])
     for whole, chunked in zip(*kept, strict=True):
         torch.testing.assert_close(chunked, whole, rtol=0, atol=0.02 * whole.abs().max().item())
+
+
+def test_a_chunk_has_at_least_the_fewest_tokens():
+    (hidden, *output), sizes = make(), []
+
+    def value(logprobs, _):
+        sizes.append(len(logprobs))
+        return (logprobs.sum(-1),)
+
+    term = Term(value, lambda *_: hidden, 1.0, 0)
+    evaluate_term(term, hidden, OutputLayer(*output), chosen(), ChunkLimits(1, 4))
+    assert sizes == [4, 4, 2]
 
 
 QWEN = {"vocab": 151_936, "hidden": 1536}
