@@ -272,7 +272,7 @@ def load(
         player = Player(factory=factory, renderer=renderer, limits=environment.preset)
         task = episodes.make_task(player, definition.read_rows(row.source, "train"))
         return models, task, settings, tokenizer
-    if only_samples and not chosen.samples_by_reward:
+    if only_samples and chosen.max_rounds == 1:
         reward = overlap.zero_rewards
     elif taught_by is not None:
         reward = rollout_rewards.reward_answers

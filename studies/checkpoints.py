@@ -22,7 +22,7 @@ from stages.engines import transformers
 from stages.loops import pool_sampling
 from stages.loops.pool_sampling import PoolRequest, PoolSamplingConfig
 from stages.loops.run import Run
-from stages.loops.training import list_intermediate_policies
+from stages.loops.training import POLICY_PREFIX
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.models.policy import Policy
@@ -112,7 +112,8 @@ def load_policies(name: str, start: Path, seed: int) -> Iterator[tuple[int, Path
     """(steps taken, folder) of the start, of each checkpoint and of what the run wrote."""
     training = DATA / "policies" / name / "training" / str(seed)
     yield 0, start
-    yield from list_intermediate_policies(training / "checkpoints")
+    folders = (training / "checkpoints").glob(f"{POLICY_PREFIX}*")
+    yield from sorted((int(path.name.removeprefix(POLICY_PREFIX)), path) for path in folders)
     history = (training / "history.jsonl").read_text(encoding="utf-8")
     yield history.count("\n"), rows.locate_policy(name, seed)
 

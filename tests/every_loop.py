@@ -96,8 +96,9 @@ def make_solutions() -> list[StepLabels]:
     ]  # fmt: skip
 
 
-# Labels that differ: each must follow its pair.
-PAIRS = [replace(pair, probability=0.5 + i / 12) for i, pair in enumerate(make_pairs(NUM_ROWS))]
+# Labels that differ, on both sides of a half: each must follow its pair.
+PAIRS = [replace(pair, probability=1 - i / NUM_ROWS) for i, pair in enumerate(make_pairs(NUM_ROWS))]
+CENTRING, MARGIN = 0.1, 1.5
 
 
 def reward_evenness(batch: Rollouts, *, by_step: bool) -> CompletionRewards:
@@ -350,7 +351,7 @@ def start_kto(inputs: Inputs) -> Iterator[Step]:
 
 
 def start_reward(inputs: Inputs) -> Iterator[Step]:
-    config = RewardConfig(**EPOCHS, centring=0.1, margin=0.0)
+    config = RewardConfig(**EPOCHS, centring=CENTRING, margin=MARGIN)
     pairs, model = inputs.pick(PAIRS), inputs.trained["reward"]
     return reward.train(model, pairs, inputs.schedule, config, inputs.state)
 

@@ -9,6 +9,7 @@ from tiny_rollouts import decode, even_share, make_prompts
 from stages.environments.environment import Message, Reply
 from stages.environments.limits import EpisodeLimits
 from stages.loops.episodes import Player
+from stages.models.turn_rendering import TurnRenderer
 
 NEWLINE, CALL = 2, 3
 """What stands after a turn; a token that makes a message a call of a tool."""
@@ -23,11 +24,14 @@ def make_rows(number: int) -> list[dict[str, Any]]:
     ]
 
 
-class NumberRenderer:
+class NumberRenderer(TurnRenderer):
     """A message is its numbers; after a finished turn stands `NEWLINE`, before each new message.
 
     A message that begins with 31 cannot be read; each `CALL` in it calls a tool.
     """
+
+    def __init__(self) -> None:
+        """It needs no tokenizer."""
 
     def render_start(self, messages: Sequence[Message], tools: Any) -> list[int]:
         return _read_numbers(messages)

@@ -117,7 +117,8 @@ def mean_normalised(rewards: Rewards, groups: Groups, *, counted: Counted, eps: 
     if (counted & (rewards < 0)).any():
         raise ValueError(
             f"advantage mean_normalised divides by the mean reward of a group: expected rewards of "
-            f"at least 0, found {rewards[counted].min().item():g}: take a reward without penalties"
+            f"at least 0, found {rewards[counted].min().item():g}: take a reward without "
+            f"penalties, and kl loss or none"
         )
     means = group_means(rewards, groups, counted=counted)
     signal = counted & ~has_equal_rewards(rewards, groups, counted=counted)
@@ -157,9 +158,7 @@ def leave_one_out(rewards: Rewards, groups: Groups, *, counted: Counted) -> Rewa
     return torch.where(signal, rewards - baselines, 0.0)
 
 
-def greedy_baseline(
-    rewards: Rewards, groups: Groups, *, counted: Counted, greedy_rewards: Rewards
-) -> Rewards:
+def greedy_baseline(rewards: Rewards, *, counted: Counted, greedy_rewards: Rewards) -> Rewards:
     """A_i = r_i - r(greedy completion of the same prompt): ReMax.
 
     `greedy_rewards` repeats the greedy completion's reward for each row of its group. A group of
@@ -167,11 +166,6 @@ def greedy_baseline(
     completion for each prompt, the method's usual case, can have an advantage. Li et al., "ReMax"
     (2023), https://arxiv.org/abs/2310.10505
     """
-    if not has_equal_rewards(greedy_rewards, groups, counted=counted).all():
-        raise ValueError(
-            "expected one greedy reward a prompt, found different ones in a group: "
-            "repeat the reward of the prompt's greedy completion for each of its rows"
-        )
     return torch.where(counted, rewards.detach() - greedy_rewards.detach(), 0.0)
 
 

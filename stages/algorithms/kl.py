@@ -14,8 +14,6 @@ The weight of a penalty is adjusted so that the measured divergence meets a targ
 `adaptive_coef`, `doubling_coef`.
 """
 
-import math
-
 import torch
 
 from stages.algorithms.aggregation import Tokens
@@ -84,7 +82,6 @@ def adaptive_coef(
     averaged over the step, and `num_samples` counts completions since the last adjustment. An error
     of 0.2 that lasts for `horizon` completions multiplies the coefficient by about exp(0.2).
     """
-    _refuse_nan(measured)
     if not 0 <= num_samples * MAX_ERROR < horizon:
         raise ValueError(
             f"expected a horizon above {MAX_ERROR} x {num_samples} samples, found {horizon}: "
@@ -100,15 +97,6 @@ def doubling_coef(coef: float, measured: float, *, target: float) -> float:
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), section 4,
     https://arxiv.org/abs/1707.06347. `measured` is KL(old || new) a token, averaged over the step.
     """
-    _refuse_nan(measured)
     if measured < target / 1.5:
         return coef / 2
     return coef * 2 if measured > target * 1.5 else coef
-
-
-def _refuse_nan(measured: float) -> None:
-    if math.isnan(measured):
-        raise ValueError(
-            "expected a measured KL, found NaN: the log-probabilities of this step are "
-            "not finite; look there first"
-        )

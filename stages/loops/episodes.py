@@ -20,19 +20,18 @@ samples a share of the prompts, and the environments run on rank 0.
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import filterfalse
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
 from stages.environments.closing import close_environment, finish_environment
 from stages.environments.environment import (
     Environment,
-    Message,
     check_reply,
     check_start,
     to_json,
@@ -48,6 +47,7 @@ from stages.loops.rollouts import (
     count_tool_calls,
 )
 from stages.models import sharding
+from stages.models.turn_rendering import TurnRenderer
 from stages.own_modules import describe_error
 from stages.records.episodes import ERROR, FAILED, LIMITED, Ending, Episode, split_tokens
 from stages.records.problems import Prompt
@@ -57,35 +57,7 @@ from stages.seeding import derive_seed
 
 EnvironmentRow = Mapping[str, Any]
 """Row that `Environment.start` takes: at least an `id`."""
-Tools = Sequence[Mapping[str, Any]] | None
 JsonMessage = dict[str, Any]
-
-
-@runtime_checkable
-class Renderer(Protocol):
-    """Messages to tokens and back, as `models/turn_rendering` does it by a chat template."""
-
-    def render_start(self, messages: Sequence[Message], tools: Tools) -> list[int]:
-        """Tokens of the first messages, up to where the assistant writes."""
-        ...
-
-    def render_new(
-        self, messages: Sequence[Message], new: Sequence[Message], tools: Tools
-    ) -> list[int]:
-        """Tokens after the assistant's message, the last of `messages`, up to its next turn."""
-        ...
-
-    def complete_turn(self, token_ids: Sequence[int]) -> list[int]:
-        """Tokens missing at the end of a sampled turn: the end-of-turn token, or none."""
-        ...
-
-    def read_reply(self, token_ids: Sequence[int], tools: Tools) -> Message:
-        """The assistant's message of sampled tokens; a ValueError if it cannot be read."""
-        ...
-
-    def check(self, tools: Tools) -> None:
-        """Raise a ValueError if episodes of several turns with these tools cannot be rendered."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,7 +128,7 @@ class Player:
 
     factory: Callable[[], Environment]
     """Makes the environment of one episode."""
-    renderer: Renderer
+    renderer: TurnRenderer
     limits: EpisodeLimits
     env_seed: int | None = None
     """Seed from which the environments' seeds are derived; None: the seed of `play`."""
@@ -164,7 +136,8 @@ class Player:
     def check(self, row: EnvironmentRow) -> None:
         """Raise a ValueError if no episode can start from a row, or none can have several turns."""
         episodes = [_EpisodeInProgress(row=row, index=0, env_seed=0)]
-        with self._closing(episodes):
+        with ExitStack() as stack:
+            stack.callback(self._close, episodes)
             answer = self._call(partial(self._start_environment, episodes[0]))
         if answer.error is None:
             episodes[0].messages, episodes[0].tools = answer.messages, answer.tools
@@ -173,10 +146,6 @@ class Player:
             raise ValueError(f"no episode can start from row '{row['id']}': {problem}")
         if self.limits.max_turns > 1 or answer.tools:
             self.renderer.check(answer.tools)
-        if self.limits.on_bad_call == "reply" and answer.tools:
-            bad = [{"role": "assistant", "content": "4"}, _describe_bad_call("")]
-            messages = [*answer.messages, *bad, bad[0]]
-            self.renderer.render_new(messages, bad[1:], answer.tools)
 
     def play(
         self,
@@ -209,7 +178,8 @@ class Player:
         ]
         groups = [episodes[i : i + group_size] for i in range(0, len(episodes), group_size)]
         session = sampler.session() if isinstance(sampler, SessionSampler) else nullcontext()
-        with self._closing(episodes):
+        with ExitStack() as stack:
+            stack.callback(self._close, episodes)  # all that are open at the end, whatever happens
             self._start(groups, episodes)
             with session:
                 for turn in range(self.limits.max_turns):
@@ -350,14 +320,6 @@ class Player:
             episode.is_finished = True
             episode.rewards[-1] += answer.reward
 
-    @contextmanager
-    def _closing(self, episodes: Sequence[_EpisodeInProgress]) -> Iterator[None]:
-        """Close all environments at the end, whatever happens."""
-        try:
-            yield
-        finally:
-            self._close(episodes)
-
     def _close(self, episodes: Iterable[_EpisodeInProgress]) -> None:
         """Close the environments of episodes, each once."""
         for episode in episodes:
@@ -377,7 +339,8 @@ class Player:
         """Answers of the environments of episodes, to every rank; a failure ends the episode."""
         answers: list[_Answer] = []
         if sharding.get_rank() == 0:
-            num_allowed = self._num_failures_allowed(every) - _count_failures(every)
+            num_failed = sum(episode.ending == FAILED for episode in every)
+            num_allowed = self._num_failures_allowed(every) - num_failed
             for episode in episodes:
                 answers.append(self._call(partial(call, episode)))
                 num_allowed -= answers[-1].error is not None
@@ -410,7 +373,8 @@ class Player:
     def _step_environment(self, episode: _EpisodeInProgress) -> _Answer:
         assert episode.environment is not None
         if (problem := episode.messages[-1].get(ERROR)) is not None:
-            return _Answer(messages=[_describe_bad_call(problem)])
+            message: JsonMessage = {"role": "tool", "content": f"error: {problem}"}
+            return _Answer(messages=[message])
         reply = check_reply(episode.environment.step(copy.deepcopy(episode.messages[-1])))
         return _Answer(
             messages=[dict(message) for message in reply.messages],
@@ -512,17 +476,8 @@ def check_success(batch: Rollouts) -> list[bool]:
     return [episode.success for episode in batch.episodes]
 
 
-def _describe_bad_call(problem: str) -> JsonMessage:
-    """What the policy reads after a call that cannot be read, if not the end of the episode."""
-    return {"role": "tool", "content": f"error: {problem}"}
-
-
 def _is_active(episode: _EpisodeInProgress) -> bool:
     return episode.ending is None
-
-
-def _count_failures(episodes: Sequence[_EpisodeInProgress]) -> int:
-    return sum(episode.ending == FAILED for episode in episodes)
 
 
 def make_prompt(row: EnvironmentRow, prompt_ids: list[int], decode: Decode) -> Prompt:

@@ -107,19 +107,21 @@ def drawing(trainer: "Trainer", sampler_process: ForkedProcess | None) -> Iterat
 
 
 def _can_fork(models: RlModels, settings: Settings) -> bool:
-    """Whether a sampler process can be forked; if not, a warning says why."""
-    reason = None
-    if not settings.method.staleness:
-        reason = "batches are drawn on policy; see `staleness` of a preset"
-    elif sharding.get_world_size() > 1:
-        reason = "several processes train the policy"
-    elif models.policy.device.type != "cpu":
-        reason = "the policy is on a GPU, and this seed run holds no second one"
-    elif torch.get_num_threads() > 1:
-        reason = "this process computes on several threads, which a forked one does not have"
-    if reason is not None and sharding.get_rank() == 0:
-        logger.warning("%s=1 changes nothing here: %s", SAMPLERS, reason)
-    return reason is None
+    """Whether a sampler process can be forked; if not, a warning says what it takes."""
+    # A forked process has none of torch's threads, and cannot use the CUDA of this one.
+    can = (
+        settings.method.staleness > 0
+        and sharding.get_world_size() == 1
+        and models.policy.device.type == "cpu"
+        and torch.get_num_threads() == 1
+    )
+    if not can and sharding.get_rank() == 0:
+        logger.warning(
+            "%s=1 changes nothing here: it takes a preset with `staleness` above 0 and one "
+            "process that trains, on a CPU with one thread, or with a second GPU",
+            SAMPLERS,
+        )
+    return can
 
 
 def zero_rewards(batch: Rollouts) -> CompletionRewards:
@@ -133,7 +135,7 @@ def fork_sampler(load: Callable[[], "Trainer"]) -> ForkedProcess:
     def prepare(memory: int) -> Callable[[Any], dict[str, Any]]:
         trainer = load()
         sampler, weights = trainer.models.sampler, SharedWeights(trainer.models.policy, memory)
-        if not trainer.settings.method.samples_by_reward:
+        if trainer.settings.method.max_rounds == 1:  # else rewards decide what is sampled
             trainer = replace(trainer, task=replace(trainer.task, reward=zero_rewards))
 
         def answer(request: Any) -> dict[str, Any]:

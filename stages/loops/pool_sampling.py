@@ -2,8 +2,6 @@
 
 import logging
 import os
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -85,8 +83,16 @@ def write_pools(
     for name, pool in pools.items():
         draw_from = partial(sample, sampler, decode, pool, run.seed, name)
         after -= pool.count() * len(pool.prompts)
-        steps = run.parts(name, draw_from, Completion)
-        finished = list(track_pool(run, name, pool, steps, after))
+        starts = range(0, len(pool.prompts), CHUNK)
+        sizes = [pool.count() * len(pool.prompts[start : start + CHUNK]) for start in starts]
+        steps, finished = run.parts(name, draw_from, Completion), list[Step]()
+        for step in run.track(steps, label=name, unit="completions", sizes=sizes, after=after):
+            cut, number = sum(row.finish_reason == "length" for row in step.rows), len(step.rows)
+            run.progress.watch(
+                {"length": num_tokens(step.rows) / number, "truncated": cut / number}
+            )
+            show_completions(f"seed {run.seed}, {name}", pool, step.rows)
+            finished.append(step)
         completions = [row for step in finished for row in step.rows]
         run.write(f"{name}.jsonl", completions)
         cut = sum(row.finish_reason == "length" for row in completions)
@@ -151,40 +157,15 @@ def draw(
     ]
 
 
-def track_pool(
-    run: Run, name: str, pool: PoolRequest, steps: Iterable[Step], after: int
-) -> Iterator[Step]:
-    """Yield the steps unchanged and show progress, and as many completions as `SHOWN` says.
-
-    `after`: the number of completions in the pools that follow.
-
-    The answer checker is not used here: sampling would then depend on its code, and an edit of the
-    checker would sample every pool again. So progress shows the share of completions that end in
-    the gold answer as written; `evaluate` runs the checker.
-    """
+def show_completions(where: str, pool: PoolRequest, completions: Sequence[Completion]) -> None:
+    """Log as many completions of a part of a pool as `SHOWN` says, the first of each problem."""
     prompts = {prompt.id: prompt for prompt in pool.prompts}
-    has_gold = any(prompt.answer is not None for prompt in pool.prompts)
-    watched = [*(["right ending"] if has_gold else []), "length", "truncated"]
-    starts = range(0, len(pool.prompts), CHUNK)
-    sizes = [pool.count() * len(pool.prompts[start : start + CHUNK]) for start in starts]
-    sums: Counter[str] = Counter()
-    for step in run.track(steps, label=name, unit="completions", sizes=sizes, after=after):
-        golds = [(row.completion, prompts[row.id].answer) for row in step.rows]
-        sums["completions"] += len(step.rows)
-        sums["length"] += num_tokens(step.rows)
-        sums["truncated"] += sum(row.finish_reason == "length" for row in step.rows)
-        sums["right ending"] += sum(ends_in(text, gold) for text, gold in golds if gold)
-        run.progress.watch({metric: sums[metric] / sums["completions"] for metric in watched})
-        for row in [row for row in step.rows if row.index == 0][: int(os.environ.get(SHOWN) or 0)]:
-            prompt, where = prompts[row.id], f"seed {run.seed}, {name}, {row.id}"
-            gold = "" if prompt.answer is None else f" (gold answer {prompt.answer})"
-            logger.info("%s: %s%s\n%s", where, prompt.question, gold, row.completion)
-        yield step
-
-
-def ends_in(text: str, answer: str) -> bool:
-    """Whether a text ends in an answer, punctuation and brackets aside."""
-    return re.search(rf"(?<![\w.,-]){re.escape(answer)}\W*$", text) is not None
+    first = [row for row in completions if row.index == 0]
+    for row in first[: int(os.environ.get(SHOWN) or 0)]:
+        prompt = prompts[row.id]
+        gold = prompt.answer or "none"
+        text = f"{prompt.question} (gold answer: {gold})\n{row.completion}"
+        logger.info("%s, %s: %s", where, row.id, text)
 
 
 def num_tokens(completions: Sequence[Completion]) -> int:

@@ -55,23 +55,11 @@ def compute_targets(
     row: StepLabels, rule: Targets, *, up_to_first_error: bool
 ) -> list[float | None]:
     """The target of each step of a solution; see `ProcessRewardConfig`."""
-    where = f"solution {row.index} of problem {row.id} ({row.source})"
-    if not len(row.steps) == len(row.step_ids) == len(row.labels):
-        raise ValueError(
-            f"{where}: expected one text, one list of tokens and one label for each step, found "
-            f"{len(row.steps)}, {len(row.step_ids)} and {len(row.labels)}: rerun what wrote it"
-        )
-    step_targets: list[float | None] = []
-    for label in row.labels:
-        if label is not None and not 0 <= label <= 1:  # NaN is neither
-            raise ValueError(
-                f"{where}: expected labels from 0 to 1 or null, found {label}: map the source's "
-                f"scale (such as -1, 0, 1) to the probability that the step is right"
-            )
-        if label is None or isinstance(rule, SoftTargets):
-            step_targets.append(label)
-        else:
-            step_targets.append(float(label > rule.threshold))
+    step_targets = row.labels
+    if isinstance(rule, HardTargets):
+        step_targets = [
+            None if label is None else float(label > rule.threshold) for label in row.labels
+        ]
     wrong = (i for i, target in enumerate(step_targets) if target is not None and target < 0.5)
     end = next(wrong, len(step_targets)) + 1 if up_to_first_error else len(step_targets)
     return [*step_targets[:end], *[None] * (len(step_targets) - end)]

@@ -21,7 +21,6 @@ number, order, padding or packing of micro-batches; before the first update of a
 importance ratio is exactly 1.
 """
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -117,59 +116,23 @@ def apply_choice(choice: str, method: Method, *inputs: Tensor, **more: Any) -> A
 # --- Length of a run
 
 
-@dataclass(kw_only=True, slots=True)
-class TrainingBudget:
-    """Length of a training run, in steps or in tokens; the learning rate's schedule depends on it.
+def estimate_updates(method: Method, num_steps: int, index: int, spent: int) -> int:
+    """Optimizer steps of a whole training run, as estimated when the tokens of step `index` count.
 
     The learning rate is a function of (i + 1) / S, with i the present step, from 0, and S the
     number of all steps. Without a token budget, S = `num_steps`. With a token budget, S depends on
-    the lengths of later completions, so it is estimated from the tokens spent by i + 1 steps:
+    the lengths of later completions, so it is estimated from the tokens `spent` by i + 1 steps:
 
-        S = (i + 1) num_tokens / spent
+        S = (i + 1) token_budget / spent
 
-    Then (i + 1) / S = spent / num_tokens: a warm-up of 5 % lasts for 5 % of the tokens.
+    Then (i + 1) / S = spent / token_budget: a warm-up of 5 % lasts for 5 % of the tokens.
     """
-
-    num_steps: int
-    num_tokens: int | None
-    """Token budget: training ends with the step that reaches it. None: no budget."""
-    spent: int = 0
-    """Tokens generated and trained on so far."""
-
-    def spend(self, metrics: Metrics) -> None:
-        """Count a step's tokens, those generated and those that it will learn from."""
-        self.spent += int(metrics["tokens/generated"]) + int(metrics["tokens/trained"])
-
-    def num_updates(self, index: int, per_step: int) -> int:
-        """Optimizer steps in the whole run, as estimated when step `index` has been counted."""
-        if self.num_tokens is None:
-            return self.num_steps * per_step
-        estimate = round((index + 1) * per_step * self.num_tokens / self.spent)
-        # The step that goes over the budget is the last.
-        return max(estimate, (index + 1) * per_step)
-
-    def is_spent(self) -> bool:
-        """Whether there is a budget of tokens and it is spent."""
-        return self.num_tokens is not None and self.spent >= self.num_tokens
-
-
-def check_warmup(method: Method, budget: TrainingBudget, index: int) -> None:
-    """Raise a ValueError if only the value model would learn within a token budget.
-
-    Steps of the whole run are estimated from the tokens up to step `index`. In the warm-up this is
-    a good estimate, since the policy, and with it the length of completions, stays as it is.
-    """
-    if budget.num_tokens is None:
-        return
-    # Rounded up: the step that goes over the budget is a step, too.
-    num_steps = max(index + 1, math.ceil((index + 1) * budget.num_tokens / budget.spent))
-    if num_steps <= method.value_warmup_steps:
-        raise ValueError(
-            f"token_budget {method.token_budget} lasts for about {num_steps} steps, by the tokens "
-            f"of those so far, and value_warmup_steps {method.value_warmup_steps}, in which only "
-            f"the value model learns, leave the policy none of them: raise token_budget, or lower "
-            f"value_warmup_steps"
-        )
+    per_step = method.num_epochs * method.num_minibatches
+    if method.token_budget is None:
+        return num_steps * per_step
+    estimate = round((index + 1) * per_step * method.token_budget / spent)
+    # The step that goes over the budget is the last.
+    return max(estimate, (index + 1) * per_step)
 
 
 def make_schedule(task: Task, settings: Settings) -> Iterable[Sequence[int]]:
@@ -266,7 +229,7 @@ class Experience:
         """
         mask = self.rollouts.mask()
         return {
-            "calls": [rollouts.encode_rollouts(call) for call in self.calls],
+            "calls": [rollouts.STORED.dump_python(call) for call in self.calls],
             "frozen": {name: grid[mask].tolist() for name, grid in self.frozen.items()},
             "counts": self.frozen_counts,
         }
@@ -287,8 +250,9 @@ def train(
     """Policy gradient training: a step for each list of prompt numbers in `schedule`.
 
     Policy and value model are changed in place. Training ends early when `token_budget` or
-    `kl_budget` is exceeded. `state` is updated before each step is yielded; a run that resumes from
-    a saved state ends with the same bits.
+    `kl_budget` is exceeded; a ValueError where the tokens end with the value model's warm-up.
+    `state` is updated before each step is yielded; a run that resumes from a saved state ends with
+    the same bits.
 
     Rollout batches are drawn ahead: step 0 first draws the batches 0 to `staleness`, a later step n
     the batch n + `staleness`; only then does it learn from batch n. So the weights that sample a
@@ -297,7 +261,6 @@ def train(
     ended the training. `sampler_process`: the process that samples (`overlap`).
     """
     config, method = settings.config, settings.method
-    check_models(models, method)
     sampling_trainer = Trainer(models=models, task=task, settings=settings)
     state = state or State()
     optimizers = make_optimizers(models, config, state)
@@ -306,9 +269,7 @@ def train(
     kl_coef, old_kl_coef = numbers.get("coefs", first_coefs)
     method = method.model_copy(update={"kl_coef": kl_coef, "old_kl_coef": old_kl_coef})
     num_truncated_steps, is_over = numbers.get("num_truncated_steps", 0), numbers.get("over", False)
-    budget = TrainingBudget(
-        num_steps=config.num_steps, num_tokens=method.token_budget, spent=numbers.get("spent", 0)
-    )
+    spent = numbers.get("spent", 0)
     stored = deque(numbers.get("waiting", ()))
     waiting: deque[Callable[[], Experience]] = deque()
     undrawn = enumerate(islice(schedule, state.step, None), state.step)
@@ -330,19 +291,25 @@ def train(
             num_truncated_steps = rollouts.count_truncated_steps(
                 experience.rollouts, num_truncated_steps
             )
-            budget.spend(experience.metrics)
-            per_step = method.num_epochs * method.num_minibatches
-            num_updates = budget.num_updates(index, per_step)
-            check_warmup(method, budget, index)
-            learned = trainer.learn(optimizers, experience, index, num_updates)
-            metrics = join_metrics(experience.metrics, learned)
+            before = experience.metrics
+            spent += int(before["tokens/generated"]) + int(before["tokens/trained"])
+            num_updates = estimate_updates(method, config.num_steps, index, spent)
+            metrics = trainer.learn(optimizers, experience, index, num_updates)
             if is_policy_trained(method, index):
                 method = adapt_coefs(method, metrics, len(experience.verdicts))
             kl_exceeded = method.kl_budget is not None and metrics["kl/sequence"] > method.kl_budget
-            is_over = kl_exceeded or budget.is_spent()
+            is_spent = method.token_budget is not None and spent >= method.token_budget
+            if is_spent and not is_policy_trained(method, index):
+                raise ValueError(
+                    f"token_budget {method.token_budget} is spent after {index + 1} steps, and "
+                    f"value_warmup_steps {method.value_warmup_steps}, in which only the value "
+                    f"model learns, leave the policy none: raise token_budget, or lower "
+                    f"value_warmup_steps"
+                )
+            is_over = kl_exceeded or is_spent
             state.step, state.numbers = index + 1, {
                 "coefs": [method.kl_coef, method.old_kl_coef],  # of the next step
-                "num_truncated_steps": num_truncated_steps, "spent": budget.spent, "over": is_over,
+                "num_truncated_steps": num_truncated_steps, "spent": spent, "over": is_over,
                 "waiting": [wait().content for wait in waiting],
             }  # fmt: skip
             rows = rollouts.make_rows(
@@ -372,7 +339,9 @@ class Trainer:
         """
         config, task = self.settings.config, self.task
         prompts = [task.prompts[number] for number in prompt_numbers]
-        calls = [rollouts.decode_rollouts(call) for call in stored["calls"]] if stored else []
+        calls = list[Rollouts]()
+        if stored:
+            calls = [rollouts.STORED.validate_python(call) for call in stored["calls"]]
         remaining = iter([*calls])
 
         def draw(prompts: Sequence[Prompt], *, group_size: int | None) -> Rollouts:
@@ -555,10 +524,11 @@ class Trainer:
     ) -> Metrics:
         """Take an optimizer step for each mini-batch of each epoch over rollout batch `index`.
 
-        Returns metrics: `optim/*` of the last optimizer step, `kl/old_after` after it, `kl/coef`,
-        counts of passes, and all others as means over the optimizer steps. `run_updates`: optimizer
-        steps of the whole training run, by the present estimate (`TrainingBudget.num_updates`). The
-        schedule of the policy's learning rate begins after the `value_warmup_steps`.
+        Returns the metrics of the step, those from before its updates and: `optim/*` of the last
+        optimizer step, `kl/old_after` after it, `kl/coef`, counts of passes, and all others as
+        means over the optimizer steps. `run_updates`: optimizer steps of the whole training run, by
+        the present estimate (`estimate_updates`). The schedule of the policy's learning rate begins
+        after the `value_warmup_steps`.
         """
         models, config, method = self.models, self.settings.config, self.settings.method
         minibatches = experience.minibatches
@@ -577,7 +547,7 @@ class Trainer:
         )
         # A step without a gradient says nothing about how far an update moves the policy.
         measures_old_kl = trains_policy and method.surrogate == "kl_penalty" and batch_updates > 0
-        metrics: Metrics = {"kl/coef": method.kl_coef}
+        metrics: Metrics = {**experience.metrics, "kl/coef": method.kl_coef}
         for number, minibatch in enumerate(minibatches * method.num_epochs, first):
             if not minibatch.batches:
                 continue
@@ -606,7 +576,10 @@ class Trainer:
         batches = experience.batches()
         num_frozen = int(keeps_old) + int(measures_old_kl)
         num_trained = method.num_epochs * trains_policy
-        metrics |= work.count_batch_passes("policy", "read", batches, times=num_frozen)
+        # The policy has also read a stale batch before (`measure_logprobs`).
+        work.add_counts(
+            metrics, work.count_batch_passes("policy", "read", batches, times=num_frozen)
+        )
         metrics |= work.count_batch_passes("policy", "trained", batches, times=num_trained)
         if models.value is not None:
             times = method.num_epochs
@@ -686,25 +659,6 @@ class Trainer:
         return total
 
 
-def check_models(models: RlModels, method: Method) -> None:
-    """Raise a ValueError unless reference, teacher and value model are those the method needs."""
-    if models.reference is None and method.needs_reference():
-        raise ValueError(
-            f"advantage {method.advantage} with kl {method.kl} and kl_budget {method.kl_budget} "
-            f"measures the KL from a reference: expected one, found none"
-        )
-    if (models.teacher is not None) != method.has_teacher:
-        raise ValueError(
-            f"a teacher belongs to advantage teacher: found advantage {method.advantage} and "
-            f"{'no' if models.teacher is None else 'a'} teacher"
-        )
-    if (models.value is not None) != (method.advantage == "gae"):
-        raise ValueError(
-            f"a value model belongs to advantage gae: found advantage {method.advantage} and "
-            f"{'no' if models.value is None else 'a'} value model"
-        )
-
-
 def make_optimizers(
     models: RlModels, config: RlConfig, state: State
 ) -> dict[str, torch.optim.Optimizer]:
@@ -714,19 +668,6 @@ def make_optimizers(
         assert isinstance(config, PpoConfig)
         optimizers["value"] = state.optimizer("value", models.value.train(), config.value_optim)
     return optimizers
-
-
-def join_metrics(before: Metrics, learned: Metrics) -> Metrics:
-    """Metrics of a step, those from before its updates and those of `learn`.
-
-    Passes that both counted are added: the policy also reads a stale batch before
-    (`measure_logprobs`).
-    """
-    metrics = {**before, **learned}
-    in_both = before.keys() & learned.keys()
-    passes = {name: int(before[name]) for name in in_both if name.startswith(work.PREFIX)}
-    work.add_counts(metrics, passes)
-    return metrics
 
 
 def is_policy_trained(method: Method, index: int) -> bool:
@@ -971,7 +912,7 @@ def compute_reward_advantages(
         case "greedy_baseline":
             assert greedy_rewards is not None
             advantages = group_advantages.greedy_baseline(
-                returns, groups, counted=counted, greedy_rewards=greedy_rewards
+                returns, counted=counted, greedy_rewards=greedy_rewards
             )
         case "batch_whitened":
             assert method.whiten_eps is not None
@@ -981,11 +922,8 @@ def compute_reward_advantages(
             )
             return masked_whiten(rewards_to_go, tokens, eps=method.whiten_eps)
         case "step_zscore":
-            if rewards.step_rewards is None or rewards.step_ends is None:
-                raise ValueError(
-                    "advantage step_zscore compares rewards of steps, found a reward without any: "
-                    "learn on a reward of kind process, or on one with a component of kind process"
-                )
+            assert rewards.step_rewards is not None, "rollout_rewards.check_reward"
+            assert rewards.step_ends is not None
             steps = token_advantages.step_zscore(
                 rewards.step_rewards, rewards.step_ends, groups, **scale
             )

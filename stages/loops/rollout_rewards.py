@@ -119,11 +119,6 @@ def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
             "a component of kind judge compares the completions of a prompt with each other, and "
             "greedy_baseline rewards one completion by itself: take another advantage"
         )
-    if advantage == "mean_normalised" and composition.may_be_negative():
-        raise ValueError(
-            "advantage mean_normalised divides by the mean reward of a group: expected a reward "
-            "whose components are 0 or more, with weights above 0, such as the preset rule"
-        )
     if advantage == "step_zscore" and reward.model != "process":
         raise ValueError(
             f"advantage step_zscore compares rewards of steps: expected a reward with a process "

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 from torch import Tensor, nn
 
 from stages.config import Params
@@ -178,6 +178,10 @@ class Task:
         return self.check_answers(rollouts)
 
 
+STORED = TypeAdapter(Rollouts)
+"""JSON content of rollouts (`dump_python`), and rollouts of it to the bit (`validate_python`)."""
+
+
 def join_rollouts(parts: Sequence[Rollouts]) -> Rollouts:
     """Rollout batch of all `parts`; completions of one prompt (by its id) become one group."""
     prompts = {prompt.id: prompt for part in parts for prompt in part.prompts}
@@ -336,45 +340,3 @@ def count_work(rollouts: Rollouts, rewards: CompletionRewards) -> dict[str, int]
     num_inserted = sum(len(ids) for sample in samples for _, ids in sample.insertions)
     completions = [sample.token_ids for sample in samples]
     return scored | work.count_sampling(prompts, completions, num_inserted)
-
-
-def encode_rollouts(rollouts: Rollouts) -> dict[str, Any]:
-    """JSON content of rollouts, from which `decode_rollouts` restores them to the bit.
-
-    It shares their lists.
-    """
-    return {
-        "prompts": [to_dict(prompt) for prompt in rollouts.prompts],
-        "groups": rollouts.groups,
-        "numbers": rollouts.numbers,
-        "samples": [to_dict(sample) for sample in rollouts.samples],
-        "texts": rollouts.texts,
-        "episodes": None
-        if rollouts.episodes is None
-        else [to_dict(episode) for episode in rollouts.episodes],
-    }
-
-
-def decode_rollouts(content: dict[str, Any]) -> Rollouts:
-    """Rollouts from the content that `encode_rollouts` made of them."""
-    episodes = content["episodes"]
-    return Rollouts(
-        prompts=[Prompt(**prompt) for prompt in content["prompts"]],
-        groups=content["groups"],
-        numbers=content["numbers"],
-        samples=[_decode_sample(sample) for sample in content["samples"]],
-        texts=content["texts"],
-        episodes=None if episodes is None else [_decode_episode(episode) for episode in episodes],
-    )
-
-
-def _decode_episode(content: dict[str, Any]) -> Episode:
-    fields: dict[str, Any] = dict(content)
-    fields["sampled"] = [tuple(turn) for turn in content["sampled"]]
-    return Episode(**fields)
-
-
-def _decode_sample(content: dict[str, Any]) -> Sample:
-    fields: dict[str, Any] = dict(content)
-    fields["insertions"] = tuple((place, tuple(ids)) for place, ids in content["insertions"])
-    return Sample(**fields)

@@ -51,8 +51,7 @@ class State:
     def optimizer(self, name: str, model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
         """AdamW of `model`, which a checkpoint calls `name`; in a loaded state, both are restored.
 
-        A parameter that had no gradient yet has no moments. A ValueError if the checkpoint is of
-        another model.
+        A parameter that had no gradient yet has no moments.
         """
         optimizer = make_adamw(model, config)
         optimizer.register_step_pre_hook(lambda *_: self.begin_update())
@@ -61,15 +60,7 @@ class State:
             return optimizer
         keys = [key for key in self._loaded if key.startswith(f"{name}/")]
         saved = {key: self._loaded.pop(key) for key in keys}
-        parameters, names = _named(name, model), {key.rpartition("/")[0] for key in saved}
-        if names != set(parameters):
-            differing = sorted(names ^ set(parameters))
-            raise ValueError(
-                f"the checkpoint is of another model: {differing[0]} and {len(differing) - 1} more "
-                f"parameters are in one of the two alone. Remove it, or train the model that it is "
-                f"of."
-            )
-        for key, parameter in parameters.items():
+        for key, parameter in _named(name, model).items():
             sharding.copy_into(parameter, saved[f"{key}/weight"])
             for moment in ("exp_avg", "exp_avg_sq"):
                 if (value := saved.get(f"{key}/{moment}")) is not None:

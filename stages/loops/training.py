@@ -6,8 +6,6 @@ intermediate policies. They show how accuracy on dev, KL divergence and reward d
 training, and which policy to keep. The policy after the last step is not among them.
 """
 
-from pathlib import Path
-
 from pydantic import Field
 
 from stages.config import Params
@@ -40,20 +38,3 @@ def spaced_steps(num_steps: int, num_checkpoints: int) -> list[int]:
     parts = 2 * (num_checkpoints + 1)
     steps = {(2 * i * num_steps + parts // 2) // parts for i in range(1, num_checkpoints + 1)}
     return sorted(step for step in steps if 0 < step < num_steps)
-
-
-def list_intermediate_policies(folder: Path) -> list[tuple[int, Path]]:
-    """Step and folder of every intermediate policy in `folder`, by step.
-
-    A ValueError if the folder holds anything else.
-    """
-    policies = []
-    for path in folder.iterdir() if folder.is_dir() else ():
-        number = path.name.removeprefix(POLICY_PREFIX)
-        if not path.name.startswith(POLICY_PREFIX) or not number.isdecimal():
-            raise ValueError(
-                f"expected folders named {POLICY_PREFIX}<number> in {folder}, found '{path.name}'. "
-                f"Rerun the stage that trained this policy, which writes them alone."
-            )
-        policies.append((int(number), path))
-    return sorted(policies)

@@ -3,14 +3,13 @@
     python -m tests.benchmarks.against_trl [method ...] [--steps 7]
     python -m tests.benchmarks.against_trl sft dpo reward --model smollm2 --steps 3 --threads 2
 
-Needs TRL 1.16.0 (`pip install -e '.[parity]'`) and, for PPO, a folder with 1.9.2 that TRL_1_9 names
-(see .ci/parity-trl-1.9-requirements.txt). Each method runs in a process of its own, which takes a
-step of theirs and a step of ours in turn, so that what else the machine does slows both alike.
-Times of one thread are the process's own, without what others took of the core; those of several
-are by the clock. The first step of each is not counted. Printed: medians, the median of the ratios
-of neighbouring steps with its quartiles, and the share of the machine's matrix products: operations
-of our step (`stages/algorithms/flops`) over time and the rate of a large product, measured in the
-same process.
+Needs TRL 1.16.0 (`pip install -e '.[parity]'`). Each method runs in a process of its own, which
+takes a step of theirs and a step of ours in turn, so that what else the machine does slows both
+alike. Times of one thread are the process's own, without what others took of the core; those of
+several are by the clock. The first step of each is not counted. Printed: medians, the median of the
+ratios of neighbouring steps with its quartiles, and the share of the machine's matrix products:
+operations of our step (`stages/algorithms/flops`) over time and the rate of a large product,
+measured in the same process.
 """
 
 import argparse
@@ -26,7 +25,7 @@ from pathlib import Path
 
 import stages  # noqa: F401 - fixes threads and instructions before torch is imported
 
-METHODS = ("sft", "dpo", "reward", "grpo", "grpo_kl", "ppo", "sampling")
+METHODS = ("sft", "dpo", "reward", "grpo", "grpo_kl", "sampling")
 ROOT = Path(__file__).parents[2]
 
 
@@ -111,26 +110,11 @@ def main() -> None:
     print("| method | ours, s | TRL, s | TRL / ours | quartiles | share of matrix rate | TRL's |")
     print("|---|---|---|---|---|---|---|")
     for method in options.methods or METHODS:
-        path = str(ROOT)
-        if method == "ppo":
-            if "TRL_1_9" not in os.environ:
-                print("| ppo | TRL_1_9 names no folder with TRL 1.9.2 | | | | | |")
-                continue
-            path = os.pathsep.join([os.environ["TRL_1_9"], path])
-        command = [
-            "-m",
-            "tests.benchmarks.against_trl",
-            method,
-            "--here",
-            "--steps",
-            str(options.steps),
-        ]
-        command += ["--threads", str(options.threads)]
+        sizes = ["--steps", str(options.steps), "--threads", str(options.threads)]
+        more = {"PYTHONPATH": str(ROOT), "DO_NOT_TRACK": "1", "BENCHMARK_MODEL": options.model}
         completed = subprocess.run(
-            [sys.executable, *command],
-            env=os.environ
-            | {"PYTHONPATH": path, "DO_NOT_TRACK": "1", "BENCHMARK_MODEL": options.model},
-            cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-m", "tests.benchmarks.against_trl", method, "--here", *sizes],
+            env=os.environ | more, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         print(_row(json.loads(completed.stdout.splitlines()[-1])), flush=True)
 

@@ -1,25 +1,22 @@
 """Our loops, with the settings that `setting` and `trl_trainers` give the other side."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 
 import torch
 from transformers import PreTrainedModel
 
 from stages.algorithms import flops
-from stages.algorithms.ensemble import mean
 from stages.algorithms.flops import Passes
 from stages.engines.transformers import TransformersSampler, make_sampler
 from stages.loops import preference, reward, rl, sft
-from stages.loops.method import GroupRlConfig, PpoConfig, Settings
-from stages.loops.rollout_rewards import score_completions
+from stages.loops.method import GroupRlConfig, Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.work import PREFIX, Step
 from stages.models import model_tokenizer, policy, size
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
-from stages.models.scalar_head import Ensemble, ScalarHead
+from stages.models.scalar_head import ScalarHead
 from stages.records.preferences import Preference
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards.completion_rewards import CompletionRewards
@@ -36,8 +33,6 @@ OPTIM = {
     "learning_rate": setting.RATE, "warmup_share": 0.0, "schedule": "constant",
     "weight_decay": 0.0, "max_grad_norm": 1.0,
 }  # fmt: skip
-SCALAR = {"reward": {"reward": 0}, "ppo": {"scorer": 2, "value": 3}}
-"""Method -> its models with one label, and their seeds."""
 CPU = torch.device("cpu")
 Steps = Iterator[dict[str, int | float]]
 """The metrics of each step."""
@@ -48,11 +43,11 @@ def steps(method: str, number: int, **changes: object) -> tuple[dict[str, PreTra
 
     `changes` are to the preset of GRPO.
     """
-    built = {"policy": setting.build()} if method != "reward" else {}
-    if method in ("grpo_kl", "ppo"):
+    built = {"policy": setting.build()}
+    if method == "reward":
+        built = {"reward": setting.build_scalar(0)}
+    if method == "grpo_kl":
         built["reference"] = setting.build()
-    for role, seed in SCALAR.get(method, {}).items():
-        built[role] = setting.build_scalar(seed)
     models = {role: policy.prepare_model(model, COMPUTE, CPU) for role, model in built.items()}
     schedule = [range(ROWS)] * number
     match method:
@@ -138,30 +133,20 @@ def _sampling(model: PreTrainedModel) -> Steps:
 
 
 def _online(models: dict[str, PreTrainedModel], number: int, **changes: object) -> Iterator[Step]:
-    """GRPO, or PPO where there is a value model."""
-    sizes = {
-        "num_steps": number, "prompts_per_step": PROMPTS, "temperature": 1.0,
-        "max_new_tokens": setting.LENGTH, "num_checkpoints": 0, "optim": OPTIM,
-    }  # fmt: skip
+    """GRPO."""
+    reference = _policy(models, "reference") if "reference" in models else None
     rl_models = RlModels(
-        policy=_policy(models),
-        reference=_policy(models, "reference") if "reference" in models else None,
-        sampler=_sampler(models["policy"]), decode=model_tokenizer.make_decode(setting.tokenizer()),
+        policy=_policy(models), reference=reference, sampler=_sampler(models["policy"]),
+        decode=model_tokenizer.make_decode(setting.tokenizer()),
     )  # fmt: skip
-    if "value" in models:
-        config = PpoConfig(**sizes, samples_per_prompt=SAMPLES, value_optim=OPTIM)
-        method = presets.method("ppo_instructgpt", num_minibatches=1)
-        scorer, value = (ScalarHead(models[role], COMPUTE, PAD) for role in ("scorer", "value"))
-        rl_models = replace(rl_models, value=value)
-    else:
-        config = GroupRlConfig(**sizes, group_size=SAMPLES)
-        kl = {} if "reference" in models else {"kl": "none"}
-        method = presets.method("grpo_deepseekmath", aggregation="token_mean", **kl, **changes)
-        scorer = None
+    config = GroupRlConfig(
+        num_steps=number, prompts_per_step=PROMPTS, temperature=1.0, group_size=SAMPLES,
+        max_new_tokens=setting.LENGTH, num_checkpoints=0, optim=OPTIM,
+    )  # fmt: skip
+    kl = {} if reference is not None else {"kl": "none"}
+    method = presets.method("grpo_deepseekmath", aggregation="token_mean", **kl, **changes)
 
     def judge(batch: Rollouts) -> CompletionRewards:
-        if scorer is not None:
-            return score_completions(Ensemble(members=[scorer], aggregate=mean), batch)
         return CompletionRewards(totals=setting.reward([s.token_ids for s in batch.samples]))
 
     rows = [

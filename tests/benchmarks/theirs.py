@@ -24,8 +24,6 @@ SETTINGS = PLAIN | {
     "optim": "adamw_torch_fused",
     "dataloader_pin_memory": False,
 }
-VERSION = {"ppo": "1.9.2"}
-"""Of TRL, where it is not 1.16.0: the last with PPO."""
 
 
 class AfterEach(TrainerCallback):
@@ -72,8 +70,6 @@ def _trainer(method: str, number: int, plain: dict[str, Any]) -> Any:
         case "reward":
             rows = _pairs(prompts, chosen, rejected)
             return _make("Reward", plain, rows, words, setting.build_scalar(0), Dataset)
-        case "ppo":
-            return _ppo(number, plain)
         case _:
             plain |= {
                 "per_device_train_batch_size": PROMPTS * SAMPLES // setting.MODEL.num_micro,
@@ -106,36 +102,6 @@ def _make(
         train_dataset=kind.from_dict(rows),
         processing_class=words,
         **more,
-    )
-
-
-def _ppo(number: int, plain: dict[str, Any]) -> Any:
-    import trl
-    from datasets import Dataset
-    from transformers import DataCollatorWithPadding
-    from trl.experimental.ppo import PPOConfig, PPOTrainer
-
-    assert trl.__version__ == VERSION["ppo"], trl.__version__
-    words = setting.tokenizer()
-    words.padding_side = "left"
-    every = PROMPTS * SAMPLES
-    del plain["max_steps"]
-    settings = {
-        "per_device_train_batch_size": every, "num_mini_batches": 1, "num_ppo_epochs": 1,
-        "total_episodes": number * every, "local_rollout_forward_batch_size": every,
-        "num_sample_generations": 0, "response_length": setting.LENGTH, "temperature": 1.0,
-        "stop_token": "eos",
-    }  # fmt: skip
-    rows = [ids for ids in setting.prompts(PROMPTS) for _ in range(SAMPLES)]
-    return PPOTrainer(
-        args=PPOConfig(**plain | settings),
-        processing_class=words,
-        model=setting.build(),
-        ref_model=setting.build(),
-        reward_model=setting.build_scalar(2),
-        value_model=setting.build_scalar(3),
-        train_dataset=Dataset.from_dict({"input_ids": rows}),
-        data_collator=DataCollatorWithPadding(words),
     )
 
 

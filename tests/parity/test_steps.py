@@ -18,7 +18,7 @@ from parity.reference import (
 )
 from parity.rows import Computed, Row
 from ruamel.yaml import YAML
-from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
+from tiny_checkpoints import CPU, PAD, compute, load
 from tiny_rollouts import OPTIM, make_demonstrations, make_pairs
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -254,23 +254,3 @@ def test_a_step_towards_a_teacher_is_the_forward_divergence_of_gkd(temperature, 
         "TRL's GKD with `lmbda` 0; no factor T^2 in either",
     )
     agree(row, Computed(loss=taken.metrics["loss/forward_kl"], gradients=seen[0]), theirs)
-
-
-def test_attention_dropout_stays_on_in_trl(tmp_path, record_property):
-    """Every other test gives TRL a model in which all dropout is off, as `policy.load_policy`."""
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(checkpoint("llama"))
-    assert model.config.attention_dropout == 0.1
-    settings = {"per_device_train_batch_size": 1, "max_steps": 2, "learning_rate": 0.0}
-    trainer = trl_trainer("DPO", tmp_path, PAIR_ROWS[:1] * 2, model, settings, **frozen_model(1))
-    assert trainer.args.disable_dropout
-    first, second = (step.computed.loss for step in run(trainer))
-    difference = abs(first - second) / abs(second)
-    row = Row(
-        "DPO", "TRL's loss with its loss: same weights and batch, `attention_dropout` 0.1",
-        "`disable_dropout` (on by default) misses the attention dropout of Llama and Qwen models, "
-        "which is a number and no module; `models/policy` switches off both",
-    )  # fmt: skip
-    record_property("parity", row.cells(difference, None))
-    assert difference > 1e-4

@@ -1,9 +1,6 @@
 """PPO and the loss of step labels against TRL 1.9.2, the last with such trainers (`trl_1_9`)."""
 
 import functools
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,8 +13,6 @@ from parity.trl_1_9 import (
     GAMMA,
     KL_COEF,
     LAM,
-    LONGEST,
-    MICRO_BATCHES,
     PADDING,
     TEMPERATURE,
     TENSORS,
@@ -146,137 +141,40 @@ def test_the_value_loss_of_ppo_is_that_of_trl(updates, agree):
     )  # fmt: skip
 
 
-def test_trl_pays_the_score_of_a_completion_that_ends_early_on_its_padding(updates, agree):
-    """On its own layout (one position more, with its rewards and values) the recursions agree."""
-    state = updates("eos")[0][0]
-    last = (~state["padding_mask"]).sum(1) - 1
-    early = last < state["rewards"].shape[1] - 1
-    assert early.any()
-    paid = state["rewards"] + KL_COEF * (state["logprobs"] - state["ref_logprobs"])
-    numbers = torch.arange(len(last))
-    torch.testing.assert_close(paid[numbers, last + early], state["scores"])
-    assert (paid[numbers, last][early] == 0).all()
-    mask = ~state["padding_mask_p1"]
-    _, returns = gae(state["rewards"], state["values"], mask, gamma=GAMMA, lam=LAM)
-    agree(row("PPO", "GAE where a completion ends early, on TRL's layout",
-              "TRL pays the score on the padding after the end of sequence (trl#3750)"),
-          returns, state["returns"])  # fmt: skip
-
-
-TokenRow = tuple[list[int], list[int]]
-"""Token ids without padding, and the label of each: -100 where there is none."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
-    """One optimizer step of TRL's: the weights before it, and the rows of each micro-batch."""
-
-    computed: Computed
-    weights: Weights
-    micro_batches: list[list[TokenRow]]
-
-
-@pytest.fixture(scope="module")
-def read_step(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("prm")
-    trl_1_9.run(folder, "prm")
-
-    def read(case: str) -> Step:
-        loss, weights, gradients, batches = trl_1_9.read(
-            folder / f"{case}.safetensors", "loss", "weights", "gradients", "batches"
-        )
-        columns = [[batches[f"{i}/{name}"] for name in TENSORS]
-                   for i in range(len(batches) // len(TENSORS))]  # fmt: skip
-        rows = [
-            [(ids[real.bool()].tolist(), labels[real.bool()].tolist())
-             for ids, real, labels in zip(*batch, strict=True)]
-            for batch in columns
-        ]  # fmt: skip
-        computed = Computed(loss=loss[""].item(), gradients=gradients)
-        return Step(computed=computed, weights=weights, micro_batches=rows)
-
-    return read
-
-
-def token_row(solution: Solution, longest: int) -> TokenRow:
-    """Our own token ids and labels of a solution, cut at `longest` tokens."""
-    completion, start = solution.completion_ids(), solution.prompt_ids
-    labels = [-100] * (len(start) + len(completion))
+def token_row(solution: Solution) -> list[list[int]]:
+    """Our own token ids of a solution, and the label of each: -100 where there is none."""
+    ids = [*solution.prompt_ids, *solution.completion_ids()]
+    labels = [-100] * len(ids)
     for end, label in zip(solution.ends(), solution.labels, strict=True):
-        labels[len(start) + end] = label
-    return [*start, *completion][:longest], labels[:longest]
+        labels[len(solution.prompt_ids) + end] = label
+    return [ids, labels]
 
 
-def split(step: Step, longest: int) -> list[list[Solution]]:
-    """The solutions of each of TRL's micro-batches, whose rows must be ours."""
-    rest, parts = [(token_row(solution, longest), solution) for solution in solutions()], []
-    for rows in step.micro_batches:
-        parts.append([])
-        for ids in rows:
-            (place,) = (i for i, (expected, _) in enumerate(rest) if expected == ids)
-            parts[-1].append(rest.pop(place)[1])
-    assert not rest
-    return parts
-
-
-def step_losses(model: PreTrainedModel, rows: Sequence[Solution], longest: int) -> Tensor:
-    """The head at the last token of each step that is within `longest` tokens, and the loss."""
+def step_loss(model: PreTrainedModel) -> Tensor:
+    """Mean of the loss over all steps, by the head at the last token of each."""
+    rows = solutions()
     batch = ours.one_batch([r.prompt_ids for r in rows], [r.completion_ids() for r in rows])
     positions, labels = [], []
     for index, last in zip(batch.indices, batch.last_index.tolist(), strict=True):
-        solution = rows[index]
-        first = last - (len(solution.completion_ids()) - 1)
-        for end, label in zip(solution.ends(), solution.labels, strict=True):
-            if len(solution.prompt_ids) + end < longest:
-                positions.append(first + end)
-                labels.append(label)
+        first = last - (len(rows[index].completion_ids()) - 1)
+        positions += [first + end for end in rows[index].ends()]
+        labels += rows[index].labels
     scores = model.score(compute_hidden_states(model, batch)[positions])
-    return step_label_loss(scores, torch.tensor(labels, dtype=scores.dtype))
+    return step_label_loss(scores, torch.tensor(labels, dtype=scores.dtype)).mean()
 
 
-FUNCTION = "`losses/reward_and_value_losses`"
-NOTES = {
-    "whole": (
-        f"{FUNCTION}, one step, mean over labelled tokens", 1024,
+def test_a_step_of_a_process_model_is_that_of_trl(tmp_path, agree):
+    trl_1_9.run(tmp_path, "prm")
+    groups = ("loss", "weights", "gradients", "batch")
+    loss, weights, gradients, batch = trl_1_9.read(tmp_path / "prm.safetensors", *groups)
+    columns = zip(*(batch[name] for name in TENSORS), strict=True)
+    rows = [[part[real.bool()].tolist() for part in (ids, labels)] for ids, real, labels in columns]
+    assert sorted(rows) == sorted(map(token_row, solutions()))
+    note = (
         "TRL tokenizes prompt, steps and separator apart and puts the label on the separator's "
-        "last token, as here; its `disable_dropout` reaches the head's dropout, not the "
-        "attention's (first row)",
-    ),
-    "micro_batches": (
-        f"{FUNCTION}, two micro-batches", 1024,
-        "the sum of the micro-batches' means, undivided, which grows with their number: the "
-        "step's number of labels does not reach the loss of transformers' token classifiers; "
-        "ours is a mean over the step's labels, whatever the split",
-    ),
-    "truncated": (
-        f"{FUNCTION}, `max_length` {LONGEST}", LONGEST,
-        "TRL cuts the end of a solution and its labels (1024 tokens by default); where no label "
-        "is left, its loss is NaN and ours a ValueError",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", NOTES)
-def test_a_step_of_a_process_model_is_that_of_trl(case, read_step, agree):
-    step, (compared, longest, note) = read_step(case), NOTES[case]
-    parts = split(step, longest)
-    assert len(parts) == (MICRO_BATCHES if case == "micro_batches" else 1)
-    labels = [[label for *_, row in part for label in row if label >= 0]
-              for part in step.micro_batches]  # fmt: skip
-    assert set(labels[0]) == {0, 1}
-    whole = sum(len(row.steps) for row in solutions())
-    assert (sum(map(len, labels)) < whole) == (case == "truncated")
-    assert case != "micro_batches" or len({len(part) for part in labels}) > 1
-    result = ours.computed(
-        trl_1_9.step_model(), step.weights,
-        lambda model: sum(step_losses(model, rows, longest).mean() for rows in parts),
-    )  # fmt: skip
-    agree(row("process reward model", compared, note), result, step.computed)
-
-
-def test_a_batch_without_labels_is_nan_in_trl_and_refused_here(read_step):
-    step = read_step("without_labels")
-    assert all(label == -100 for _, labels in step.micro_batches[0] for label in labels)
-    assert math.isnan(step.computed.loss)
-    with pytest.raises(ValueError, match="labelled"):
-        step_losses(trl_1_9.step_model(), solutions(), 3)
+        "last token, as here; its `disable_dropout` reaches the head's dropout, not the attention's"
+    )
+    compared = "`losses/reward_and_value_losses`, one step, mean over labelled tokens"
+    result = ours.computed(trl_1_9.step_model(), weights, step_loss)
+    theirs = Computed(loss=loss[""].item(), gradients=gradients)
+    agree(row("process reward model", compared, note), result, theirs)

@@ -52,17 +52,9 @@ STATE = (
 )  # fmt: skip
 SEPARATOR = [30, 31]
 """Two tokens, of which the last is the one with the label."""
-MICRO_BATCHES, LONGEST = 2, 14
-# Of `PRMConfig`.
-CASES = {
-    "whole": {"per_device_train_batch_size": 4},
-    "micro_batches": {"per_device_train_batch_size": 4 // MICRO_BATCHES,
-                      "gradient_accumulation_steps": MICRO_BATCHES},
-    "truncated": {"per_device_train_batch_size": 4, "max_length": LONGEST},
-    "without_labels": {"per_device_train_batch_size": 4, "max_length": 3},
-}  # fmt: skip
+PRM = {"per_device_train_batch_size": 4, "max_steps": 1}
 TENSORS = ("input_ids", "attention_mask", "labels")
-"""Those of a micro-batch of PRMTrainer that are compared."""
+"""Those of a batch of PRMTrainer that are compared."""
 
 
 def run(folder: Path, *words: str) -> None:
@@ -159,14 +151,14 @@ def train_ppo(folder: Path, stop_token: str | None) -> None:
     trainer.train()
 
 
-def train_prm(folder: Path, case: str) -> None:
+def train_prm(folder: Path) -> None:
     from datasets import Dataset
     from trl.experimental.prm import PRMConfig, PRMTrainer
 
     model = step_model()
     # As token classifiers come: TRL's `disable_dropout`, which is on, must switch it off.
     model.dropout.p = 0.1
-    settings: dict[str, Any] = {"max_steps": 1, "step_separator": text(SEPARATOR)} | CASES[case]
+    settings: dict[str, Any] = PRM | {"step_separator": text(SEPARATOR)}
     rows = [{"prompt": text(row.prompt_ids), "completions": [text(step) for step in row.steps],
              "labels": [bool(label) for label in row.labels]} for row in solutions()]  # fmt: skip
     trainer = PRMTrainer(model=model, args=PRMConfig(**reference.arguments(folder, **settings)),
@@ -175,11 +167,9 @@ def train_prm(folder: Path, case: str) -> None:
     assert model.dropout.p == 0
     (step,) = reference.run(trainer)
     save(
-        folder / f"{case}.safetensors",
+        folder / "prm.safetensors",
         loss={"": torch.tensor(step.computed.loss, dtype=torch.float64)}, weights=step.weights,
-        gradients=step.computed.gradients,
-        batches={f"{i}/{name}": batch[name]
-                 for i, batch in enumerate(step.batches) for name in TENSORS},
+        gradients=step.computed.gradients, batch={name: step.batches[0][name] for name in TENSORS},
     )  # fmt: skip
 
 
@@ -188,7 +178,6 @@ if __name__ == "__main__":
 
     assert trl.__version__ == TRL, trl.__version__
     if sys.argv[2] == "prm":
-        for name in CASES:
-            train_prm(Path(sys.argv[1]), name)
+        train_prm(Path(sys.argv[1]))
     else:
         train_ppo(Path(sys.argv[1]), None if sys.argv[2] == "none" else sys.argv[2])

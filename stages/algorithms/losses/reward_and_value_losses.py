@@ -59,11 +59,6 @@ def step_label_loss(scores: Float[Tensor, "step 2"], probabilities: Steps) -> St
     Departure: two scores of a head, where the papers train the log-likelihood of a token of
     the vocabulary; and no neutral label, which Lightman et al. have: every step has a label.
     """
-    if not len(scores):  # their mean would be NaN, and their sum a loss of 0
-        raise ValueError(
-            "expected at least one labelled step, found none: leave such solutions out, and "
-            "look for step ends that truncation cut off"
-        )
     wrong, right = scores.log_softmax(-1).unbind(-1)
     probabilities = probabilities.detach()
     return -probabilities * right - (1 - probabilities) * wrong

@@ -1,14 +1,12 @@
 """What numbers by hand (test_by_hand.py) and formulas (loops/test_advantages.py) do not show.
 
-Gradients, identities with other quantities, and sums of several components.
+Gradients, masks, sums of several components, and whitening of equal values.
 """
-
-import itertools
-import math
 
 import pytest
 import torch
 
+from stages.algorithms import aggregation
 from stages.algorithms import group_advantages as grouped
 from stages.algorithms import token_advantages as tokens
 
@@ -39,16 +37,19 @@ def every(rewards):
     [
         (grouped.group_zscore, NUMBERS), (grouped.batch_std, NUMBERS),
         (grouped.mean_normalised, {"eps": 1e-4}), (grouped.group_centred, {}),
-        (grouped.leave_one_out, {}), (grouped.greedy_baseline, {"greedy_rewards": draw(6).abs()}),
+        (grouped.leave_one_out, {}),
     ],
 )  # fmt: skip
 def test_advantages_of_groups_have_no_gradient(function, numbers):
-    # Of a greedy completion each group has one.
-    groups = torch.arange(6) if function is grouped.greedy_baseline else torch.arange(6) % 2
-    leaves = {key: x.requires_grad_() for key, x in numbers.items() if torch.is_tensor(x)}
     rewards = draw(6, 1).abs().requires_grad_()
-    result = function(rewards, groups, counted=every(rewards), **numbers | leaves)
+    result = function(rewards, torch.arange(6) % 2, counted=every(rewards), **numbers)
     assert result.any()
+    assert not result.requires_grad
+
+
+def test_a_greedy_baseline_has_no_gradient():
+    rewards, greedy = (draw(6, seed).requires_grad_() for seed in (0, 1))
+    result = grouped.greedy_baseline(rewards, counted=every(rewards), greedy_rewards=greedy)
     assert not result.requires_grad
 
 
@@ -75,20 +76,6 @@ def test_too_few_rewards_for_the_divisor_give_zero(function):
     assert silent.tolist() == [0.0] * 3
 
 
-def test_mean_normalised_is_maximum_likelihood_to_the_order_of_the_group():
-    """Expected gradient of a Bernoulli policy against that of -sum_{k<n} (1 - p)^k / k."""
-    n, p, total = 4, 0.3, 0.0
-    for bits in itertools.product((0.0, 1.0), repeat=n):
-        rewards = torch.tensor(bits, dtype=torch.float64)
-        groups = torch.zeros(n, dtype=torch.long)
-        result = grouped.mean_normalised(rewards, groups, counted=every(rewards), eps=0.0)
-        # d log p(r) / d logit = r - p
-        gradient = (result * (rewards - p)).mean().item()
-        total += math.prod(p if bit else 1 - p for bit in bits) * gradient
-    expected = p * (1 - p) * sum((1 - p) ** (k - 1) for k in range(1, n))
-    assert total == pytest.approx(expected, rel=1e-12)
-
-
 def test_the_units_of_a_component_do_not_matter_but_its_weight_does():
     parts, weights = draw((2, 4)), torch.tensor([1.0, 0.3], dtype=torch.float64)
     groups = torch.zeros(4, dtype=torch.long)
@@ -112,33 +99,27 @@ def test_a_group_is_silent_where_no_component_has_a_signal_in_what_counts():
         assert result[groups == 0].tolist() + result[10:].tolist() == [0.0] * 8
 
 
-def test_returns_are_the_advantages_of_a_value_of_zero_and_a_perfect_value_has_none():
-    rewards, values = draw((4, 5)), draw((4, 5), 1)
-    advantages, _ = tokens.gae(rewards, torch.zeros_like(rewards), MASK, gamma=0.9, lam=1.0)
-    torch.testing.assert_close(tokens.returns_to_go(rewards, MASK, gamma=0.9), advantages)
-    _, returns = tokens.gae(rewards, values, MASK, gamma=0.9, lam=1.0)
-    for lam in (0.0, 0.5, 1.0):
-        advantages, _ = tokens.gae(rewards, returns, MASK, gamma=0.9, lam=lam)
-        torch.testing.assert_close(advantages, torch.zeros_like(advantages))
+# --- Whitening
+
+DRAWN = draw((4, 5))
 
 
-def test_adaptive_lambdas_sum_to_alpha_times_the_length():
-    lam = tokens.length_adaptive_lambda(torch.tensor([200]), alpha=0.05).double().item()
-    assert sum(lam**k for k in range(1000)) == pytest.approx(0.05 * 200, rel=1e-5)
+@pytest.mark.parametrize("value", [5.0, 0.1, -1e8, 1 / 3])
+@pytest.mark.parametrize("width", [1, 3, 700])
+def test_equal_values_whiten_to_exactly_0(value, width):
+    values = torch.full((3, width), value)
+    every = torch.ones_like(values, dtype=torch.bool)
+    assert (aggregation.masked_whiten(values, every, eps=1e-8) == 0).all()
 
 
-def test_single_steps_have_the_z_score_of_outcomes():
-    outcomes, groups = draw(6), torch.tensor([0, 1, 0, 1, 0, 0])
-    lengths = torch.tensor([3, 1, 4, 2, 4, 1])[:, None]
-    counted = torch.tensor([True, True, True, True, False, True])
-    ends = torch.arange(5) == lengths - 1
-    grid = torch.where(ends, outcomes[:, None], 50.0)
-    flat = grouped.group_zscore(outcomes, groups, counted=counted, **NUMBERS)
-    result = tokens.step_zscore(grid, ends, groups, counted=counted, **NUMBERS)
-    torch.testing.assert_close(result, flat[:, None] * (torch.arange(5) < lengths))
-
-
-def test_min_credit_is_the_limit_of_its_published_weights():
-    rewards = torch.tensor([[0.9, 0.3, 0.6]])
-    paid, _ = tokens.min_credit(rewards, torch.ones(1, 3, dtype=torch.bool))
-    torch.testing.assert_close(paid, torch.softmax(-rewards / 0.001, 1) * rewards)
+def test_whitened_values_have_mean_0_and_variance_1_and_masked_ones_no_gradient():
+    values = torch.where(MASK, 7 + 3 * DRAWN, torch.nan).requires_grad_()
+    whitened = aggregation.masked_whiten(values, MASK, eps=0.0)
+    assert aggregation.masked_mean(whitened, MASK).item() == pytest.approx(0.0, abs=1e-12)
+    assert aggregation.masked_mean(whitened**2, MASK).item() == pytest.approx(1.0)
+    (whitened * DRAWN).sum().backward()
+    assert not values.grad[~MASK].any()
+    assert values.grad[MASK].isfinite().all()
+    finite = torch.where(MASK, DRAWN, 3.0).requires_grad_()
+    assert torch.autograd.gradcheck(lambda v: aggregation.masked_whiten(v, MASK, eps=1e-2),
+        (finite,))  # fmt: skip

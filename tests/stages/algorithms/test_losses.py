@@ -422,11 +422,6 @@ def test_the_reference_point_of_kto_is_a_mean_without_gradient_and_never_negativ
     assert not pairs.kto_reference_point(leaf, torch.zeros(1)).requires_grad
 
 
-def test_no_labelled_step_is_refused():
-    with pytest.raises(ValueError, match="step"):
-        scores.step_label_loss(torch.zeros(0, 2), torch.zeros(0))
-
-
 def test_log1mexp_loses_no_digits():
     actual = free.log1mexp(torch.tensor([-1e-12, -50.0], dtype=torch.float64)).tolist()
     assert actual == pytest.approx([log(1e-12), -exp(-50.0)], rel=1e-12, abs=0)

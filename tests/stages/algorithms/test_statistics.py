@@ -2,11 +2,9 @@
 
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import special
 
 from stages.algorithms.statistics import (
     error_detection,
@@ -230,59 +228,6 @@ def test_tests_and_intervals_err_as_rarely_as_they_say():
     assert min(found.coverage for found in rates) >= 0.94 - 0.023
     for num_problems, expected in itertools.product((24, 100), range(1, 7)):
         assert error_rates.rare_coverage(expected, num_problems, 2000) >= 0.94 - 0.016
-
-
-def parametric_bootstrap(values, num_draws=100_000):
-    """The report's p-value by other code, and how often the fitted mixed model has as small a one.
-
-    y[s, p] = seed[s] + problem[p] + residual[s, p], normal, with mean 0 and the variances that the
-    mean squares estimate.
-    """
-    shape = num_seeds, num_problems = values.shape
-    means = values.mean(1, keepdims=True), values.mean(0, keepdims=True)
-    residuals = values - means[0] - means[1] + values.mean()
-    degrees = np.array([num_seeds - 1, num_problems - 1, (num_seeds - 1) * (num_problems - 1)])
-    between = (np.square(m - values.mean()).sum() * values.size / m.size for m in means)
-    squares = np.array([*between, np.square(residuals).sum()]) / degrees
-    fitted = np.maximum(squares, squares[2])
-    deviations = np.square(values - np.median(values))
-    rare = 3 * deviations[deviations > 0].mean() / num_problems**2
-
-    def p(mean, seed, problem, residual):
-        seed = np.maximum(seed, residual) / np.prod(shape)
-        total = seed + np.maximum(problem - residual, 0) / np.prod(shape) + rare
-        tails = (special.stdtr(float(n), -abs(mean) / total**0.5) for n in degrees[:2])
-        return 2 * sum(np.multiply((seed / total, 1 - seed / total), [*tails]))
-
-    stream = np.random.default_rng(0)
-    drawn = fitted[:, None] * stream.chisquare(degrees, (num_draws, 3)).T / degrees[:, None]
-    deviation = (fitted @ [1, 1, -1] / np.prod(shape)) ** 0.5
-    observed = p(values.mean(), *squares)
-    return observed, np.mean(p(stream.normal(0, deviation, num_draws), *drawn) <= observed)
-
-
-def test_a_parametric_bootstrap_of_the_default_run_gives_no_larger_p_values():
-    """Mean accuracies of the default run's 530 test problems, in sixteenths.
-
-    The bootstrap takes the seeds' fitted share of the variance for certain. Where nearly all is the
-    seeds' and they differ by more than noise, the share does not matter, and both agree; else the
-    report's p-value, which allows for every share, is larger.
-    """
-    lines = (Path(__file__).parent / "default_run_cells.txt").read_text().splitlines()
-    cells = {}
-    for name, _, digits in map(str.split, lines):
-        cells.setdefault(name, []).append([int(digit, 17) / 16 for digit in digits])
-    ratios = {}
-    for first, second in itertools.combinations(cells, 2):
-        difference = np.array(cells[second]) - np.array(cells[first])
-        found = estimate_means(difference[..., None], confidence=0.95, largest=1.0).p_value[0]
-        same, drawn = parametric_bootstrap(difference)
-        assert found == pytest.approx(same, rel=1e-6)
-        if found > 0.001:
-            ratios[f"{second} - {first}"] = drawn / found
-    assert len(ratios) == 7
-    assert max(ratios.values()) <= 1.1
-    assert ratios["ppo - dpo-ai"] >= 0.9
 
 
 @pytest.mark.weekly

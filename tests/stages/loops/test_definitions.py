@@ -165,8 +165,10 @@ def reward_loss(models, _):
             for ids in (pair.chosen_ids, pair.rejected_ids)
         )
         gap = chosen - rejected
-        losses.append(cross_entropy(gap, pair.probability) + 0.1 * (chosen + rejected) ** 2)
-        sign = (pair.probability > 0.5) - (pair.probability < 0.5)
+        p = pair.probability
+        loss = cross_entropy(gap - every_loop.MARGIN * (2 * p - 1), p)
+        losses.append(loss + every_loop.CENTRING * (chosen + rejected) ** 2)
+        sign = (p > 0.5) - (p < 0.5)
         gaps.append(sign * gap)
     return mean(losses), {
         "loss/bradley_terry": mean(losses), "pairs/margin": mean(gaps),
@@ -444,8 +446,15 @@ EXTRA = {
     "likelihood": ("dapo", {"positive_nll_coef": 0.2, "truncation": "mask", **OFTEN_ENDS}),
     "teacher, reward and divergence": ("opd", {"reward_coef": 0.5}),
     "half of the value loss": ("ppo_strong_kl", {"value_coef": 0.5, "value_lam": 0.5}),
-    "weight of steps": ("grpo_process", {"step_weight": 0.5}),
-}
+    "weight of steps": ("grpo_process", {"step_weight": 0.5, "ddof": 0, "eps": 0.1}),
+    "divisor n": ("grpo_deepseekmath", {"ddof": 0, "eps": 0.1}),
+    "deviation of the batch": ("grpo_deepseekmath", {"advantage": "batch_std", "eps": 0.1}),
+    "discount": (
+        "reinforce_pp", {"gamma": 0.9, "whiten_eps": 0.1, "truncation": "exclude", **OFTEN_ENDS}
+    ),
+    "discount, with values": ("ppo_instructgpt", {"gamma": 0.9, "lam": 0.8, "value_lam": 0.5}),
+    "not whitened": ("vapo", {"whiten_eps": None, "gamma": 0.95}),
+}  # fmt: skip
 """Choices that no preset makes -> the preset that they change."""
 
 
@@ -463,8 +472,11 @@ def test_every_value_of_every_choice_of_the_objective_is_a_row():
     for choice, rows in CHOICES.items():
         values = {*HYPERPARAMETERS.get(choice, get_args(Method.model_fields[choice].annotation))}
         assert {row[choice] for row in rows} == values - {"auto", OWN}
-    elsewhere = {"advantage", "truncation"}  # test_advantages, EXTRA
-    assert HYPERPARAMETERS.keys() <= CHOICES.keys() | elsewhere
+    assert HYPERPARAMETERS.keys() <= CHOICES.keys() | {"advantage", "truncation"}
+    cases = [every_loop.one_optimizer_step(name) for name in RL]
+    cases += [presets.method(name).model_copy(update=changes) for name, changes in EXTRA.values()]
+    for choice in ("advantage", "truncation"):
+        assert {getattr(method, choice) for method in cases} | {OWN} >= {*HYPERPARAMETERS[choice]}
 
 
 def check_rollout_batch(name, drift, **changes):

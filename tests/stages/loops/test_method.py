@@ -88,13 +88,6 @@ def test_a_preset_fits_its_sizes_and_belongs_to_ppo_or_to_grpo(name):
         check(lambda v=validator: v.func(method), None if fits else "train: ")
 
 
-def test_the_defaults_are_grpo_of_deepseekmath():
-    method = Method()
-    assert method == Method(**presets.CONTENT["grpo_deepseekmath"])
-    assert (method.advantage, method.surrogate, method.clip_low) == ("group_zscore", "clip", 0.2)
-    assert (method.kl, method.kl_estimator, method.kl_coef) == ("loss", "k3", 0.04)
-
-
 @pytest.mark.parametrize(("keys", "engine", "correction"), CASES["corrections"])
 def test_a_correction_is_decided_by_engine_and_staleness_unless_the_preset_decides(
     keys, engine, correction

@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 from tiny_checkpoints import load
 from tiny_rollouts import draws, make_sampler, pay_all_but_p0, train
 
-from stages.loops import overlap
 from stages.loops.state import TENSORS, State
 from stages.records.lines import to_json_line
 from stages.runtime import checkpoints
@@ -76,18 +75,6 @@ def test_a_run_resumes_from_every_step_to_the_bit(name, rank, staleness, tmp_pat
         assert_same_state(resumed, final, tmp_path / f"resumed after {step}")
 
 
-@pytest.mark.parametrize(
-    "name", [STALE[0], *(pytest.param(name, marks=pytest.mark.slow) for name in STALE[1:])]
-)
-def test_a_sampler_in_a_process_beside_changes_no_bit(name, tmp_path, monkeypatch, caplog):
-    expected, whole = take(name, staleness=1)
-    monkeypatch.setenv(overlap.SAMPLERS, "1")
-    actual, beside = take(name, staleness=1)
-    assert actual == expected
-    assert not caplog.messages, "no warning that the process changes nothing"
-    assert_same_state(beside, tensors(whole, tmp_path / "whole"), tmp_path / "beside")
-
-
 class CountingSampler:
     def __init__(self, model):
         self.sampler, self.calls = make_sampler(model), 0
@@ -135,8 +122,6 @@ def test_a_run_that_was_over_takes_no_step_and_one_without_a_checkpoint_begins(t
         assert len(list(start(name, state))) == 1
         state.save(tmp_path / name)
         assert list(start(name, State.load(tmp_path / name))) == []
-    with pytest.raises(ValueError, match="another model"):
-        next(start("reward", State.load(tmp_path / "sft")))
     assert State.load(tmp_path / "nothing").step == 0
 
 

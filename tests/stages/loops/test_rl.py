@@ -1,6 +1,6 @@
 """The loop of GRPO, PPO and their relatives: its length, rounds of sampling, and what a step uses.
 
-The gradient of a step and what it logs: `test_definitions`, `test_objective`, `test_advantages`.
+The gradient of a step and what it logs: `test_definitions`, `test_advantages`.
 """
 
 import itertools
@@ -10,6 +10,7 @@ from dataclasses import replace
 import presets
 import pytest
 import torch
+from rl_by_hand import CHOICES
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import (
     OPTIM,
@@ -28,7 +29,6 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from stages.loops import epochs, rl, rollouts
 from stages.loops.method import Method
-from stages.loops.rl import TrainingBudget
 from stages.loops.rollouts import Rollouts
 from stages.loops.state import State
 from stages.models import scalar_head
@@ -96,23 +96,19 @@ def test_no_step_learns_from_what_a_reward_returned_after_a_request_to_end(monke
 # --- Length of a run
 
 
-def spend(run, *tokens):
-    for number in tokens:
-        run.spend({"tokens/generated": float(number), "tokens/trained": 0})
-    return run
-
-
-def test_a_token_budget_is_over_with_the_step_that_reaches_it_and_estimates_the_steps():
-    run = TrainingBudget(num_steps=3, num_tokens=None)
-    assert spend(run, 10**9).num_updates(0, per_step=4) == 12
-    assert not run.is_spent()
-    run = TrainingBudget(num_steps=3, num_tokens=1000)
-    run.spend({"tokens/generated": 60.0, "tokens/trained": 40})
-    assert run.num_updates(0, per_step=2) == 20  # a tenth of the budget in one step of 2 updates
-    assert spend(run, 300).num_updates(1, per_step=2) == 10  # 400 in two steps: 5 steps
-    assert not spend(run, 599).is_spent()
-    assert spend(run, 1).is_spent()
-    assert spend(run, 500).num_updates(4, per_step=2) == 10, "over the budget: the last step"
+@pytest.mark.parametrize(
+    ("index", "spent", "expected"),
+    [
+        (0, 100, 20),  # a tenth of the budget in one step of 2 updates
+        (1, 400, 10),  # two fifths in two steps: 5 steps
+        (4, 1500, 10),  # over the budget: the last step
+    ],
+)
+def test_the_updates_of_a_run_are_estimated_from_the_tokens_spent(index, spent, expected):
+    method = Method(num_minibatches=2, token_budget=1000)
+    assert rl.estimate_updates(method, 3, index, spent) == expected
+    without = Method(num_epochs=2, num_minibatches=2)
+    assert rl.estimate_updates(without, 3, index, spent) == 12
 
 
 def spent(step):
@@ -333,13 +329,12 @@ def test_at_first_only_the_value_model_learns_and_the_policys_rate_warms_up_afte
 
 
 def test_a_budget_of_tokens_that_the_value_model_alone_would_spend_is_refused():
-    """Once the tokens of the first step are known, and before anything has learned."""
     model, schedule = load("llama"), epochs.endless_batches(8, 4, 0)
     before = weights(model)
     (first,) = train_ppo(draws(8, 1, 4, 0))
     changes = {"model": model, "value_warmup_steps": 2}
     with pytest.raises(ValueError, match=r"value_warmup_steps 2"):
-        train_ppo(schedule, token_budget=int(2 * spent(first)), **changes)
+        train_ppo(schedule, token_budget=int(1.5 * spent(first)), **changes)
     assert torch.equal(weights(model), before)
     # After two steps there are tokens for a third.
     steps = train_ppo(schedule, token_budget=int(2.4 * spent(first)), **changes)
@@ -384,6 +379,18 @@ def test_the_importance_ratio_before_any_update_is_exactly_1():
     rl.check_first_ratio(old.clone(), old)
     with pytest.raises(AssertionError, match="before any update"):
         rl.check_first_ratio(old + torch.tensor([[0.0, 1e-6]]), old)
+
+
+@pytest.mark.parametrize("row", CHOICES["kl"][2:], ids=str)
+def test_a_divergence_of_a_long_completion_in_float32_is_that_in_float64(row):
+    generator = torch.Generator().manual_seed(0)
+    logprobs = -torch.rand(1, 2000, generator=generator, dtype=torch.float64)
+    noise = 1e-3 * torch.randn(2, 1, 2000, generator=generator, dtype=torch.float64)
+    narrow = [values.float() for values in (logprobs, *(logprobs + noise))]
+    mask, method = torch.ones(1, 2000, dtype=torch.bool), Method(**row)
+    expected = rl.kl_losses(*(values.double() for values in narrow), mask, method)
+    actual = rl.kl_losses(*narrow, mask, method).double()
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_log_probs_that_are_not_numbers_are_refused_by_the_gradient_of_a_single_update():

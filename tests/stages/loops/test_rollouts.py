@@ -1,12 +1,12 @@
 """Rollouts and their rewards: what is drawn, how it is laid out, and what models score it."""
 
+import json
 from dataclasses import replace
 from functools import partial
 
 import judge_checkpoint
 import pytest
 import torch
-from answers import NOTHING
 from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute, load
 from tiny_rollouts import decode, even_share, make_prompts, make_sampler
 
@@ -18,7 +18,6 @@ from stages.models import process_head, scalar_head
 from stages.models.process_head import ProcessHead, ProcessScorer
 from stages.rewards import reward_file
 from stages.rewards.completion_rewards import CompletionRewards
-from stages.rewards.composition import Composition, compose_rewards
 from stages.rewards.reward_file import RewardFile
 from stages.sampler import Sample
 
@@ -76,22 +75,17 @@ def test_records_and_statistics_of_what_was_drawn():
     assert [(row.step, row.id, row.index) for row in rows[2:4]] == [(5, "p0", 2), (5, "p1", 0)]
     assert rows[7].completion_ids == drawn.samples[7].token_ids
     assert [row.correct for row in rows] == correct
-    result = rollouts.summarise_rollouts(drawn, judged, correct)
+    result = rollouts.summarise_rollouts(drawn, judged, correct)  # the rest: test_definitions
     lengths = [len(sample.token_ids) for sample in drawn.samples]
-    mean = sum(shares) / 12
-    expected = {
-        "reward/mean": mean, "reward/std": (sum((s - mean) ** 2 for s in shares) / 12) ** 0.5,
-        "reward/even": 0.25, "x": 3.0, "reward/accuracy": sum(correct) / 12,
-        "tokens/generated": sum(lengths), "length/mean": sum(lengths) / 12,
-        "length/truncated": sum(s.finish_reason == "length" for s in drawn.samples) / 12,
-    }  # fmt: skip
-    assert {key: result[key] for key in expected} == pytest.approx(expected)
+    expected = {"reward/even": 0.25, "x": 3.0, "tokens/generated": sum(lengths)}
+    assert {key: result[key] for key in expected} == expected
     assert "reward/accuracy" not in rollouts.summarise_rollouts(drawn, judged, None)
     unchecked = replace(drawn, prompts=[replace(p, answer=None) for p in drawn.prompts])
     without = rollouts.make_rows(unchecked, 5, torch.tensor(shares), correct)
     assert {row.correct for row in without} == {None}
     assert reward_answers(unchecked).totals == [0.0] * 12
-    assert rollouts.decode_rollouts(rollouts.encode_rollouts(drawn)) == drawn
+    stored = json.loads(json.dumps(rollouts.STORED.dump_python(drawn)))
+    assert rollouts.STORED.validate_python(stored) == drawn
 
 
 # --- Rewards of models
@@ -226,19 +220,6 @@ def test_each_step_is_paid_its_score_at_its_last_token_and_nothing_else_is_paid(
     }
     other = score_steps(make_scorer(), solutions((2, 0, 1)))
     torch.testing.assert_close(other.step_rewards, judged.step_rewards[[2, 0, 1]])
-
-
-@pytest.mark.parametrize("credit", ["sum", "min"])
-def test_a_score_that_is_no_number_is_no_reward_of_zero(credit):
-    scorer = make_scorer()
-    with torch.no_grad():
-        scorer.model.model.get_input_embeddings().weight[11] = torch.nan
-    value = {"kind": "process", "credit": credit, "zero": 0.0}
-    part = {"value": value, "weight": 1.0, "cap": None, "normalise": {"kind": "none"}}
-    reward = Composition.model_validate({"components": {"p": part}, "combine": {"kind": "sum"}})
-    available = replace(NOTHING, scorer=lambda: score_steps(scorer, solutions()))
-    with pytest.raises(ValueError, match=r"'p'.*solution \d"):
-        compose_rewards(reward, solutions(), available)
 
 
 def test_the_judge_of_a_row_chooses_between_the_answers_to_a_prompt(tmp_path):

@@ -28,9 +28,9 @@ from stages.loops import (
     training,
     work,
 )
-from stages.loops.preference import PreferencePreset, expected_loss, late_mean
+from stages.loops.preference import PreferencePreset, expected_loss
 from stages.loops.process_reward import HardTargets, SoftTargets, compute_targets, measure_quality
-from stages.loops.reward import OutcomeConfig, RewardConfig
+from stages.loops.reward import OutcomeConfig
 from stages.loops.sft import SftConfig, SftPreset
 from stages.models import model_tokenizer, policy, process_head, row_policy, scalar_head
 from stages.models.policy import Policy
@@ -237,10 +237,8 @@ def test_the_expected_loss_by_hand_and_of_a_sure_pair_among_others():
     [
         ([0.0, -1.0, -2.0], [0.0, 0.5, -5.0], True),
         ([0.0, 1.0, 2.0], [0.0, 0.5, -5.0], False),
-        ([0.0, -1.0, -2.0], [0.0, 0.5, 5.0], False),
         ([0.0, 0.0, -0.05], [0.0, 0.0, -5.0], False),  # less than a tenth of a nat
         ([-3.0] * 18 + [1.0, 1.0], [-3.0] * 20, False),  # only the end counts
-        ([-2.0], [], False),
         ([], [], False),
     ],
 )
@@ -260,34 +258,12 @@ def test_a_warning_where_both_sides_end_below_the_reference(chosen, rejected, fe
     assert [summary["final_chosen_log_ratio"], summary["final_rejected_log_ratio"]] == ends
 
 
-def test_the_late_mean_is_of_the_last_tenth_of_the_steps_that_have_the_metric():
-    steps = [{"a": float(i)} for i in range(20)] + [{"b": 7.0}]
-    assert (late_mean(steps, "a"), late_mean(steps, "b"), late_mean([], "a")) == (18.5, 7.0, None)
-
-
 # --- Reward models
 
 
 def scalar():
     model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU, head_seed=1)
     return ScalarHead(model, compute(), PAD)
-
-
-def test_the_loss_of_labels_on_both_sides_of_a_half_with_a_margin():
-    labels = (1.0, 0.75, 0.4, 0.0)
-    rows = [replace(pair, probability=p) for pair, p in zip(PAIRS, labels, strict=False)]
-    scores = reward.score(scalar(), preference.make_pair_groups(rows, range(4))).view(-1, 2)
-    config = RewardConfig(num_epochs=1, batch_size=4, centring=0.1, margin=3.0, optim=OPTIM)
-    (step,) = reward.train(scalar(), rows, [[0, 1, 2, 3]], config)
-    losses, gaps = [], []
-    for (chosen, rejected), p in zip(scores.tolist(), labels, strict=True):
-        gap = chosen - rejected - 3.0 * (2 * p - 1)
-        log_odds = p * math.log1p(math.exp(-gap)) + (1 - p) * math.log1p(math.exp(gap))
-        losses.append(log_odds + 0.1 * (chosen + rejected) ** 2)
-        gaps.append((chosen - rejected) * (1 if p > 0.5 else -1))
-    assert step.metrics["loss/bradley_terry"] == pytest.approx(sum(losses) / 4, rel=1e-4)
-    assert step.metrics["pairs/margin"] == pytest.approx(sum(gaps) / 4, rel=1e-4)
-    assert step.metrics["pairs/accuracy"] == sum(gap > 0 for gap in gaps) / 4
 
 
 def outcomes(right, wrong, weight):
@@ -495,18 +471,13 @@ def test_an_intermediate_policy_is_that_after_its_step_and_training_goes_on_the_
             run.write_policy(save)
         finals.append(dict(policy.merged_weights(model)))
         folder = scratch / "logged/checkpoints"
-        assert [step for step, _ in training.list_intermediate_policies(folder)] == kept
+        assert sorted(path.name for path in folder.glob("*")) == [f"step-{n:04d}" for n in kept]
     assert all(torch.equal(weight, finals[1][name]) for name, weight in finals[0].items())
-    for step, path in training.list_intermediate_policies(tmp_path / "2/logged/checkpoints"):
+    for step in (1, 3):
+        path = tmp_path / f"2/logged/checkpoints/step-{step:04d}"
         again = logits(policy.load_policy(path, compute(), CPU))
         torch.testing.assert_close(again, seen[step], rtol=1e-4, atol=1e-4)
         assert not torch.allclose(again, seen[4])
-
-
-def test_folders_of_intermediate_policies_are_in_the_order_of_their_numbers(tmp_path):
-    for step in (12000, 400, 9000):
-        (tmp_path / f"step-{step:04d}").mkdir()
-    assert [step for step, _ in training.list_intermediate_policies(tmp_path)] == [400, 9000, 12000]
 
 
 def test_passes_add_up_beside_the_sizes_of_models_that_did_nothing():
@@ -528,35 +499,20 @@ def test_passes_add_up_beside_the_sizes_of_models_that_did_nothing():
 # --- Refusals
 
 
-def list_policies_beside_another_folder(path):
-    (path / "step-last").mkdir()
-    training.list_intermediate_policies(path)
-
-
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        (lambda _: choose([]), "demonstrations"),
-        (lambda _: choose(num_demonstrations=9), "at most 8"),
-        (lambda _: choose(tasks=["revise"]), "revise"),
-        (lambda _: choose([EPISODIC], learn_prompt=True), "learn_prompt"),
-        (lambda _: unpaired(replace(PAIRS[0], probability=0.8)), r"0\.8.*'q0'"),
-        (lambda _: unpaired(replace(PAIRS[0], chosen_insertions=[[2, [7]]])), "pairs"),
-        (lambda _: draws(3, num_steps=1, batch_size=4, seed=0), "4 prompts"),
-        (list_policies_beside_another_folder, "step-last"),
+        (lambda: choose([]), "demonstrations"),
+        (lambda: choose(num_demonstrations=9), "at most 8"),
+        (lambda: choose(tasks=["revise"]), "revise"),
+        (lambda: choose([EPISODIC], learn_prompt=True), "learn_prompt"),
+        (lambda: unpaired(replace(PAIRS[0], probability=0.8)), r"0\.8.*'q0'"),
+        (lambda: unpaired(replace(PAIRS[0], chosen_insertions=[[2, [7]]])), "pairs"),
+        (lambda: draws(3, num_steps=1, batch_size=4, seed=0), "4 prompts"),
         # before anything is learned
-        (lambda _: next(process_steps([labelled([1.0]), labelled([2.0])], [[0]])), "from 0 to 1"),
-        (lambda _: next(process_steps([labelled([1.0]), labelled([1.0] * 70)], [[0]])), "cut"),
+        (lambda: next(process_steps([labelled([1.0]), labelled([1.0] * 70)], [[0]])), "cut"),
         *(
-            (lambda _, row=row: compute_targets(row, SOFT, up_to_first_error=False), word)
-            for row, word in (
-                (labelled([1.0], steps=["x", "y"]), "problem a .*each step"),
-                (labelled([1.0], step_ids=[[5], [6]]), "problem a .*each step"),
-                (labelled([-1.0]), "-1"), (labelled([1.01]), "1.01"), (labelled([math.nan]), "nan"),
-            )
-        ),
-        *(
-            (lambda _, keys=keys: PreferencePreset.model_validate(keys), word)
+            (lambda keys=keys: PreferencePreset.model_validate(keys), word)
             for keys, word in (
                 ({"kind": "dpo"}, "sigmoid"), ({"beta": 0.5}, "kind"),
                 ({"kind": "sigmoid", "flip_rate": 0.1}, "flip_rate"),
@@ -568,6 +524,6 @@ def list_policies_beside_another_folder(path):
         ),
     ],
 )  # fmt: skip
-def test_rows_and_presets_that_cannot_be_learned_from_are_refused(call, word, tmp_path):
+def test_rows_and_presets_that_cannot_be_learned_from_are_refused(call, word):
     with pytest.raises(ValueError, match=word):
-        call(tmp_path)
+        call()

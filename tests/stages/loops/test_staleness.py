@@ -159,12 +159,15 @@ def test_kl_in_the_reward_and_a_teacher_see_the_policy_that_learns_with_its_adap
     returns = (torch.tensor(even_share(batch.texts)) - penalties).view(-1, 4)
     expected = (returns - (returns.sum(1, keepdim=True) - returns) / 3).flatten()
     torch.testing.assert_close(experience.grids.advantages[:, 0], expected, rtol=1e-4, atol=1e-4)
-    # The reading is counted beside the passes of the update.
+    # The reading is counted beside that of the old log-probs before the update.
+    trainer = replace(
+        trainer, settings=replace(settings, method=presets.method("gspo", staleness=1))
+    )
     with torch.enable_grad():
         optimizers = rl.make_optimizers(models, settings.config, State())
         learned = trainer.learn(optimizers, experience, 1, 10)
-    joined = rl.join_metrics({"work/policy/read/outputs": 5, "loss": 1}, learned)
-    assert joined["work/policy/read/outputs"] == 5 + learned["work/policy/read/outputs"]
+    number = int(batch.mask().sum())
+    assert number < learned["work/policy/read/outputs"] <= 2 * number
 
 
 # --- A sampler in a process of its own

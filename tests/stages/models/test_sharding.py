@@ -13,7 +13,7 @@ TRIALS = {
     **{f"{loop}, adapters of rank {rank}": (2, loop, {"rank": rank} | CUT) for loop, rank in [
         ("sft", 0), ("sft", 4), ("forward_kl", 0), ("dpo", 0), ("dpo", 4), ("reward", 0),
         ("process", 4), ("grpo", 0), ("grpo", 4), ("grpo_twice", 0), ("ppo", 0), ("ppo", 4),
-        ("grpo_in_episodes", 0),
+        ("grpo_in_episodes", 0), ("outcome", 0), ("distillation", 0), ("grpo_steps", 0),
     ]},
     # Adam makes steps of one size of gradients that are all but 0: of KTO later ones are chance.
     "kto, one step": (2, "kto", {"schedule": [[0, 1, 2, 3]]} | CUT),
