@@ -34,7 +34,6 @@ from stages.algorithms.statistics import (
     crossed_means,
     error_detection,
     intervals,
-    reward_over_distance,
     score_quality,
 )
 from stages.algorithms.statistics.crossed_means import PowerDesign, VarianceComponents
@@ -477,35 +476,6 @@ for SCORES, TRUTH in (
     ([[0.5, 0.5], [0.5]], [1, -1]), ([[1.0], [0.9]], [0, -1]),
 ):  # fmt: skip
     case(error_detection.best_threshold, 0.0, SCORES, TRUTH, take=lambda chosen: chosen.f1)
-
-# --- reward over distance: 3 d - d^2 / 2 has its peak 4.5 at 3; d (1 - log d) 1 at 1 ------------
-QUADRATIC, LOGARITHMIC = a(3.0, 0.5), a(1.0, 1.0)
-DISTANCES = a(0.0, 1, 2)
-case(reward_over_distance.reward_curve, [0, 2.5, 4], QUADRATIC, DISTANCES, "quadratic")
-case(reward_over_distance.reward_curve, [0, 1, 2 - 2 * LOG(2)], LOGARITHMIC, DISTANCES,
-    "logarithmic")  # fmt: skip
-PEAKS = (
-    ("quadratic", QUADRATIC, 3, 4.5), ("logarithmic", LOGARITHMIC, 1, 1),
-    ("logarithmic", a(2.0, 0.5), math.exp(3), 0.5 * math.exp(3)), ("quadratic", a(-1.0, 0.5), 0, 0),
-    ("logarithmic", a(-1.0, 0.5), math.exp(-3), 0.5 * math.exp(-3)),
-    ("quadratic", a(1.0, -0.4), INF, INF), ("logarithmic", a(1.0, 0.0), INF, INF),
-    ("logarithmic", a(1.0, 1e-6), INF, INF), ("quadratic", a(NAN, NAN), NAN, NAN),
-)  # fmt: skip
-for FORM, BOTH, PLACE, HEIGHT in PEAKS:
-    case(reward_over_distance.peak_distance, PLACE, BOTH, FORM)
-    case(reward_over_distance.peak_reward, HEIGHT, BOTH, FORM)
-# Points up to the smallest distance are not fitted; the third point is far off, and left out.
-NEAR = a(0.0, 0.05, 1, 2)
-case(reward_over_distance.fit_curve, [3, 0.5], NEAR, a(0, 100, 2.5, 4), "quadratic",
-    min_distance=0.05)  # fmt: skip
-for SAME in (a(0.0, 0, 0), a(0.0, 2, 2)):
-    case(reward_over_distance.fit_curve, [NAN, NAN], SAME, SAME, "quadratic")
-# Even rows: the odd ones are best at point 0. Odd rows: the even ones at point 1.
-CURVES = a([0.0, 2, 1], [5, 1, 0], [1, 4, 2], [3, 3, 2])
-case(reward_over_distance.change_after_best, [[1, -1, 1, -1], [10, -10, 10, -10]], CURVES,
-    10 * CURVES)  # fmt: skip
-# The odd row's best points tie: the last of them.
-case(reward_over_distance.change_after_best, [[0, 0]], a([0.0, 5, 3], [0, 1, 1]))
 
 # --- scores: right 1, 3; wrong 2, 0: three of four pairs are in order ---------------------------
 case(score_quality.auc, 0.75, a(1.0, 3, 2, 0), a(True, True, False, False))
