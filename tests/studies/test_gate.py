@@ -54,8 +54,6 @@ EQUAL_BUT_FOR_ROUNDING = [0.1 + 0.2] * 40, [0.3] * 40
     [
         ("hint_adopted", ONES, ZEROS, True),
         ("hint_adopted", ZEROS, ONES, False),
-        ("transfer_accuracy", ZEROS, ONES, True),  # accuracy: lower is worse
-        ("transfer_accuracy", ONES, ZEROS, False),
         ("longest_repeat", ONES, ZEROS, False),  # it only describes
         ("hint_adopted", [0, 1] * 20, [0, 1] * 20, False),
         ("length_spearman", *EQUAL_BUT_FOR_ROUNDING, False),
@@ -136,4 +134,4 @@ def test_the_report_marks_what_is_worse():
 
     assert "| 100.0 | **100.0 (+100.0 [+100.0, +100.0])**\\* |" in render(1.0)
     assert "| 0.0 | 0.0 (+0.0 [+0.0, +0.0]) |" in render(0.0)
-    assert "- hint_sway: no time" in render(0.0)
+    assert "- Without a result: hint_sway: no time." in render(0.0)
