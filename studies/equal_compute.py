@@ -22,10 +22,8 @@ from studies import study as studies
 
 Values = Float[np.ndarray, "seed problem"]
 Unit = Literal["flops", "tokens"]
-Budget = Literal["flops", "flops_once", "tokens"]
-BUDGETS: dict[Budget, Unit] = {"flops": "flops", "flops_once": "flops", "tokens": "tokens"}
-"""Costs at which a search is compared, each with its unit: operations as it was run, operations
-with a prefix cache in both models, generated tokens."""
+UNITS: tuple[Unit, ...] = ("flops", "tokens")
+"""Costs at which a search is compared: floating-point operations, generated tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,9 +42,8 @@ class SearchOutcome:
 
     accuracy: Mapping[str, Values]
     """By the way to choose among its solutions."""
-    costs: Mapping[Budget, float]
-    """Mean of a problem. Samples of a pool read each prompt once as it is, so that their operations
-    are compared with a search's as it was run and with a prefix cache."""
+    costs: Mapping[Unit, float]
+    """Mean of a problem."""
 
 
 class Place(NamedTuple):
@@ -78,36 +75,29 @@ def compare_at_equal_compute(
 ) -> dict[str, Any]:
     """Accuracies with intervals over seeds and problems, and paired differences at equal compute.
 
-    A search is compared with each curve at the largest n that costs no more, and at its very cost,
-    where the curve is a line between its points (a share of the problems with the larger n). At
-    the end of a curve there is no dearer point: the search cost as much or more, which `at_end`
-    says.
+    A search is compared with each curve at its very cost, where the curve is a line between its
+    points (a share of the problems with the larger n). At the end of a curve there is no dearer
+    point: the search cost as much or more, which `at_end` says.
 
     Returns:
         `curves`: name -> n -> {value, low, high, flops, tokens}. `searches`: name -> {flops,
-        flops_once, tokens, accuracy: {way: {value, low, high}}, versus: {budget: {curve: {n,
-        n_cost, at_end, ways: {way: {at_n, interpolated}}}}}} with the differences search minus
-        curve as {difference, low, high}; a curve without an n that is cheap enough is null.
+        tokens, accuracy: {way: {value, low, high}}, versus: {unit: {curve: {n, n_cost, at_end,
+        ways: {way: {difference, low, high}}}}}} with the differences search minus curve; n is the
+        largest that costs no more, and a curve without one is null.
     """
 
     def mean(values: Values, name: str = "value") -> dict[str, float]:
         estimate = studies.estimate_interval(values, confidence=confidence, is_rate=name == "value")
         return {name: estimate.pop("value")} | estimate
 
-    def versus(search: SearchOutcome, curve: CostCurve, budget: Budget) -> dict[str, Any] | None:
-        costs = curve.costs[BUDGETS[budget]]
-        at = place_on_curve(costs, search.costs[budget])
+    def versus(search: SearchOutcome, curve: CostCurve, unit: Unit) -> dict[str, Any] | None:
+        costs = curve.costs[unit]
+        at = place_on_curve(costs, search.costs[unit])
         if at is None:
             return None
         below, above = curve.accuracy[at.low], curve.accuracy[at.high]
         line = (1.0 - at.share) * below + at.share * above
-        ways = {
-            way: {
-                "at_n": mean(values - below, "difference"),
-                "interpolated": mean(values - line, "difference"),
-            }
-            for way, values in search.accuracy.items()
-        }
+        ways = {way: mean(values - line, "difference") for way, values in search.accuracy.items()}
         return {"n": at.low, "n_cost": costs[at.low], "at_end": at.low == at.high, "ways": ways}
 
     return {
@@ -123,10 +113,8 @@ def compare_at_equal_compute(
                 **search.costs,
                 "accuracy": {way: mean(values) for way, values in search.accuracy.items()},
                 "versus": {
-                    budget: {
-                        method: versus(search, curve, budget) for method, curve in curves.items()
-                    }
-                    for budget in BUDGETS
+                    unit: {method: versus(search, curve, unit) for method, curve in curves.items()}
+                    for unit in UNITS
                 },
             }
             for name, search in searches.items()
