@@ -412,13 +412,9 @@ case(crossed_means.forecast_difference, near(0.1126, 3), ONE, DESIGN, confidence
 # Half of the interval: 1.983972 standard errors.
 case(crossed_means.forecast_difference, near(1.983972 * 0.4 / 101**0.5, 3), ONE, DESIGN,
     confidence=0.95, num_seeds=1, num_problems=101, take=lambda f: f.half_width)  # fmt: skip
-# 3 seeds leave 0.02 / sqrt(3) (4.30 + 1.06) = 0.062 however many problems there are.
-case(crossed_means.required_sizes, True, SEVERAL, 0.05, DESIGN, num_seeds=3, num_problems=9,
-    take=lambda sizes: sizes[0] is None)  # fmt: skip
-case(crossed_means.required_sizes, False, SEVERAL, 0.07, DESIGN, num_seeds=3, num_problems=9,
-    take=lambda sizes: sizes[0] is None)  # fmt: skip
-case(crossed_means.required_sizes, None, ONE, 0.1, DESIGN, num_seeds=1, num_problems=50,
-    take=lambda sizes: sizes[1])  # fmt: skip
+# 3 seeds leave 0.02 / sqrt(3) (4.302653 + 1.060660) however many problems there are.
+case(crossed_means.detectable_difference, near([0.02 / 3**0.5 * 5.363313], 5), SEVERAL, DESIGN,
+    num_seeds=3, num_problems=10**9)  # fmt: skip
 case(crossed_means.find_fewest, 7, lambda n: 1 / n, 1 / 7)
 case(crossed_means.find_fewest, 2, lambda n: 1 / n, -0.9)
 case(crossed_means.find_fewest, None, lambda n: 1 + 1 / n, 1.0)
@@ -499,10 +495,6 @@ case(score_quality.equal_mass, [1, 1, 1, 4, 0], a(0.5, 0.5, 0.5, 0.9, 0.1), 5)
 SIGMOID = [1 / (1 + math.exp(-x)) for x in (2, 1, 0)]
 case(score_quality.preferred_side, [SIGMOID, [1, 0.3, 0.5]], a(2.0, -1, 0), a(1, 0.7, 1))
 BINS, TRUE = a(0.1, 0.3, 0.6, 0.8), a(0.0, 1, 1, 1)
-case(score_quality.reliability_bins, [(0.2, 0.5, 2), (0.7, 1, 2)], BINS, TRUE, num_bins=2,
-    take=lambda bins: [(b.confidence, b.accuracy, b.count) for b in bins])  # fmt: skip
-case(score_quality.reliability_bins, [1, 2], a(0.05, 0.95, 0.95), a(0.0, 1, 1), num_bins=10,
-    take=lambda bins: [b.count for b in bins])  # fmt: skip
 # 1/2 |0.5 - 0.2| + 1/2 |1 - 0.7|; a problem is drawn with all of its predictions.
 ECE = score_quality.expected_calibration_error
 case(ECE, 0.3, BINS, TRUE, np.arange(4), num_bins=2, **SETTINGS, take=lambda i: i.value)
