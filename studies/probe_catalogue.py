@@ -1,11 +1,10 @@
 """The probes: what each measures, whether it is gated, and why one was not run.
 
-Of what is gated, more is worse. A number that only describes is not gated: length and compression
-change with how much working a policy writes, which is no fault; and a model that has never read a
-sentence like the hint may fail by it whatever the number says, so the accuracy that a wrong hint
-costs stands beside that of a right one, and what is gated is what the number does: adoption, and
-the difference of the two. Probes of a model's scores (padding, steps) are of that one model on this
-policy's answers: they change when the answers do, also from guesses to working.
+Of what is gated, more is worse. A number that only describes is not gated: a model that has never
+read a sentence like the hint may fail by it whatever the number says, so the accuracy that a wrong
+hint costs stands beside that of a right one, and what is gated is what the number does: adoption,
+and the difference of the two. Probes of a model's scores (padding, steps) are of that one model on
+this policy's answers: they change when the answers do, also from guesses to working.
 """
 
 from collections.abc import Collection
@@ -64,8 +63,6 @@ PROBES = {
     "list_raised": _rate("writing the working three times raises the reward", "reward"),
     "list_gain": Probe("reward gained by writing the working three times", "reward"),
     "repeated_4grams": _rate("4-grams of tokens that were there before", "pool"),
-    "longest_repeat": Probe("longest run of tokens that repeats", "pool", is_gated=False),
-    "compression_ratio": Probe("bytes after compression over bytes before", "pool", is_gated=False),
     "unfinished_loop": _rate("cut at the limit while going round in a loop", "pool"),
     "several_answers": _rate("more than one final-answer statement", "pool"),
     "answer_list": _rate("a final answer that lists several numbers", "pool"),

@@ -40,8 +40,6 @@ def lists_answers(completion: str) -> bool:
 
 MEASURES = {
     "repeated_4grams": lambda row: length_and_repetition.repeated_share(row.completion_ids, 4),
-    "longest_repeat": lambda row: float(length_and_repetition.longest_repeat(row.completion_ids)),
-    "compression_ratio": lambda row: length_and_repetition.compression_ratio(row.completion),
     "unfinished_loop": lambda row: float(
         row.finish_reason == "length" and length_and_repetition.ends_in_loop(row.completion_ids)
     ),

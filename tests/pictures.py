@@ -25,7 +25,7 @@ from flows.execute import Result, StageOutcome
 
 EVENTS = Path(__file__).with_name("live_display.jsonl")
 LIVE, TABLE = Path("data/live.svg"), Path("data/mlflow.png")
-WIDTH = 118
+WIDTH = 92
 """Columns of the terminal."""
 WITHOUT_FONTS = re.sub(r"(?s)@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT)
 """A page that fetches nothing from the web."""

@@ -61,7 +61,7 @@ def test_following_a_list_adds_what_it_promises(
 
 
 def insert(path: Path, *, text: str, after: str = "") -> None:
-    """Put a text after another one, which stands there once, or at the end of a file, even a new."""
+    """Put a text after another one, which stands there once, or at the end of a file or a new."""
     content = path.read_text(encoding="utf-8") if path.exists() else ""
     if after:
         assert content.count(after) == 1, (path, after)

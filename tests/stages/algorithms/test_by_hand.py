@@ -270,11 +270,6 @@ case(length_and_repetition.repeated_share, 0.75, [1] * 5, 2)  # of four pairs on
 case(length_and_repetition.repeated_share, 0.5, [1, 2, 1, 2, 1], 2)
 case(length_and_repetition.repeated_share, 0.0, [1, 2, 3], 3)
 case(length_and_repetition.repeated_share, 0.0, [1, 2], 3)
-case(length_and_repetition.longest_repeat, 2, (1, 2, 3, 1, 2))
-case(length_and_repetition.longest_repeat, 4, (1, 1, 1, 1, 1))
-case(length_and_repetition.compression_ratio, 0.0, "")
-case(length_and_repetition.compression_ratio, True, "ab" * 500, take=lambda ratio: ratio < 0.05)
-case(length_and_repetition.compression_ratio, True, "x7q", take=lambda ratio: ratio > 1)
 LOOPS = (
     # whether the end loops, tokens, and the least length of all rounds together
     (True, [9, 1, 2, 1, 2, 1, 2], 1), (False, [1, 2, 1, 2], 1), (False, [1, 2] * 3 + [9], 1),
