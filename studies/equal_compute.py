@@ -9,7 +9,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -46,30 +47,6 @@ class SearchOutcome:
     """Mean of a problem."""
 
 
-class Place(NamedTuple):
-    """Place of a budget on a curve, between two numbers of samples."""
-
-    low: int
-    """The largest n that costs no more."""
-    high: int
-    """The next; `low` at the end of the curve."""
-    share: float
-    """Position of the budget between the two, from 0 to 1."""
-
-
-def place_on_curve(costs: Mapping[int, float], budget: float) -> Place | None:
-    """Place of `budget` on a curve; None where even the smallest n costs more."""
-    ns = sorted(costs)
-    rising = [costs[n] for n in ns]
-    assert rising == sorted(set(rising)), "the cost rises with n"
-    low = bisect_right(rising, budget) - 1
-    if low < 0:
-        return None
-    high = min(low + 1, len(ns) - 1)
-    share = 0.0 if high == low else (budget - rising[low]) / (rising[high] - rising[low])
-    return Place(low=ns[low], high=ns[high], share=share)
-
-
 def compare_at_equal_compute(
     curves: Mapping[str, CostCurve], searches: Mapping[str, SearchOutcome], *, confidence: float
 ) -> dict[str, Any]:
@@ -82,28 +59,31 @@ def compare_at_equal_compute(
     Returns:
         `curves`: name -> n -> {value, low, high, flops, tokens}. `searches`: name -> {flops,
         tokens, accuracy: {way: {value, low, high}}, versus: {unit: {curve: {n, n_cost, at_end,
-        ways: {way: {difference, low, high}}}}}} with the differences search minus curve; n is the
+        ways: {way: {value, low, high}}}}}} with the differences search minus curve; n is the
         largest that costs no more, and a curve without one is null.
     """
 
-    def mean(values: Values, name: str = "value") -> dict[str, float]:
-        estimate = studies.estimate_interval(values, confidence=confidence, is_rate=name == "value")
-        return {name: estimate.pop("value")} | estimate
-
     def versus(search: SearchOutcome, curve: CostCurve, unit: Unit) -> dict[str, Any] | None:
-        costs = curve.costs[unit]
-        at = place_on_curve(costs, search.costs[unit])
-        if at is None:
+        costs, budget = curve.costs[unit], search.costs[unit]
+        ns = sorted(costs)
+        place = bisect_right([costs[n] for n in ns], budget)
+        if place == 0:
             return None
-        below, above = curve.accuracy[at.low], curve.accuracy[at.high]
-        line = (1.0 - at.share) * below + at.share * above
-        ways = {way: mean(values - line, "difference") for way, values in search.accuracy.items()}
-        return {"n": at.low, "n_cost": costs[at.low], "at_end": at.low == at.high, "ways": ways}
+        below, above = ns[place - 1], ns[min(place, len(ns) - 1)]
+        at_end = below == above
+        share = 0.0 if at_end else (budget - costs[below]) / (costs[above] - costs[below])
+        line = (1.0 - share) * curve.accuracy[below] + share * curve.accuracy[above]
+        ways = {
+            way: studies.estimate_interval(values - line, confidence=confidence)
+            for way, values in search.accuracy.items()
+        }
+        return {"n": below, "n_cost": costs[below], "at_end": at_end, "ways": ways}
 
+    rate = partial(studies.estimate_interval, confidence=confidence, is_rate=True)
     return {
         "curves": {
             name: {
-                str(n): mean(values) | {unit: costs[n] for unit, costs in curve.costs.items()}
+                str(n): rate(values) | {unit: costs[n] for unit, costs in curve.costs.items()}
                 for n, values in curve.accuracy.items()
             }
             for name, curve in curves.items()
@@ -111,7 +91,7 @@ def compare_at_equal_compute(
         "searches": {
             name: {
                 **search.costs,
-                "accuracy": {way: mean(values) for way, values in search.accuracy.items()},
+                "accuracy": {way: rate(values) for way, values in search.accuracy.items()},
                 "versus": {
                     unit: {method: versus(search, curve, unit) for method, curve in curves.items()}
                     for unit in UNITS

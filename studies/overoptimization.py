@@ -109,7 +109,8 @@ def measure_seed(config: Config, run: Run, folder: Path) -> None:
     ]
     effects = []
     if len(chosen) == len(SCORERS):
-        effects = [proxy_curves.compare_ends(*chosen.values(), settings, seed)]
+        single, several = chosen.values()
+        effects = [proxy_curves.compare_ends(single, several, settings, seed)]
     curves = run.track([*chosen.values(), *along], label="curve")
     measured = {
         "curves": [proxy_curves.measure_curve(curve, settings, seed) for curve in curves],
@@ -241,16 +242,6 @@ def _panel(axes: Axes, curve: Measured) -> None:
             markerfacecolor=COLOURS[reward] if reward == GOLD else "white",
             linestyle=LINES[reward], capsize=2, linewidth=1, label=label,
         )  # fmt: skip
-    if curve["method"] == BEST_OF_N:
-        bounds = [best_of_n.kl_bound(point["place"]) ** 0.5 for point in curve["points"]]
-        values = [point[GOLD]["value"] for point in curve["points"]]
-        label = "true reward, at the bound"
-        axes.plot(bounds, values, color=plots.GREY, linestyle=":", linewidth=1, label=label)
-    unit = 100 * curve["units"][GOLD]
-    accuracy = axes.secondary_yaxis(
-        "right", functions=(lambda value: value * unit, lambda value: value / unit)
-    )
-    accuracy.set_ylabel("true reward, points")
     axes.axhline(0, color=plots.GREY, linewidth=0.8)
     axes.set_xlabel("square root of KL from the start, nats")
     axes.set_ylabel("reward, standard deviations")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter, ScalarFormatter
+from matplotlib.ticker import PercentFormatter
 
 from stages.engines import vllm_hosting
 from stages.engines.loading import SamplingConfig
@@ -191,9 +191,7 @@ def draw_equal_compute(path: Path, compared: Mapping[str, Any]) -> None:
                 _curve(axes, name, curve, unit, colours[name])
             for name, search in compared["searches"].items():
                 _point(axes, name, search, unit, colours[name])
-            axes.set_xscale("log", base=10 if unit == "flops" else 2)
-            if unit == "tokens":
-                axes.xaxis.set_major_formatter(ScalarFormatter())
+            axes.set_xscale("log")
             axes.set_xlabel(label)
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         panels[0].set_ylabel("test accuracy")
@@ -209,8 +207,6 @@ def _curve(axes: Axes, name: str, curve: Mapping[str, Any], unit: Unit, colour: 
     )
     axes.plot(costs, values, "-o", color=colour, label=name, markersize=3)
     axes.fill_between(costs, lows, highs, color=colour, alpha=0.1, linewidth=0)
-    style: Any = {"textcoords": "offset points", "fontsize": 7, "color": colour}
-    axes.annotate(f"n = {max(curve, key=int)}", (costs[-1], values[-1]), xytext=(4, 0), **style)
 
 
 def _point(axes: Axes, name: str, search: Mapping[str, Any], unit: Unit, colour: str) -> None:

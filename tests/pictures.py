@@ -17,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from PIL import Image
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
@@ -29,8 +30,13 @@ WIDTH = 92
 """Columns of the terminal."""
 WITHOUT_FONTS = re.sub(r"(?s)@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT)
 """A page that fetches nothing from the web."""
-SECONDS = 120
-"""How long MLflow's page may take."""
+SECONDS, PAUSE_SECONDS = 120, 2
+"""How long MLflow's page may take, and a change of what it shows."""
+PIXELS = 1300
+"""Width of MLflow's page."""
+HIDDEN = ("Dataset", "Source", "Models")
+SHOWN = ("accuracy", "greedy_accuracy", "reward", "heldout_accuracy", "trained_tokens")
+"""Columns of the table besides name, time and duration, and those of MLflow's own that are not."""
 
 
 def draw_live() -> str:
@@ -59,10 +65,12 @@ def draw_live() -> str:
 
 
 def show_table() -> bytes:
-    """MLflow's own table of runs, as PNG."""
+    """MLflow's own table of the newest manifest and its stages, as PNG of few colours."""
     sys.path.append(str(Path(__file__).parent))
     import chromium
     import mlflow
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.wait import WebDriverWait
     from servers import serve_mlflow
 
@@ -74,13 +82,32 @@ def show_table() -> bytes:
         serve_mlflow(Path(folder), store) as server,
         chromium.started() as driver,
     ):
-        chromium.set_width(driver, 1280)
+        chromium.set_width(driver, PIXELS)
         page = f"#/experiments/{experiment.experiment_id}/runs?workflowType=machine_learning"
         driver.get(f"{server.url}/{page}")
         WebDriverWait(driver, SECONDS).until(
             lambda _: "manifest" in driver.execute_script("return document.body.innerText")
         )
-        return driver.get_screenshot_as_png()
+        driver.execute_script("document.querySelector('[aria-label=Close]')?.click()")
+        driver.find_element(By.CSS_SELECTOR, "[data-component-id*=runnamecellrenderer]").click()
+        buttons = driver.find_elements(By.TAG_NAME, "button")
+        next(button for button in buttons if button.text.strip() == "Columns").click()
+        time.sleep(PAUSE_SECONDS)
+        box = driver.find_element(By.CSS_SELECTOR, "[placeholder='Search columns']")
+        for column in (*HIDDEN, *SHOWN):
+            box.send_keys(Keys.CONTROL, "a")
+            box.send_keys(column)
+            time.sleep(PAUSE_SECONDS)
+            for node in driver.find_elements(By.CSS_SELECTOR, "[class*=tree-treenode]"):
+                if node.text.strip() == column:
+                    node.find_element(By.CSS_SELECTOR, "[class*=checkbox]").click()
+                    break
+        box.send_keys(Keys.ESCAPE)
+        time.sleep(PAUSE_SECONDS)
+        image = Image.fromarray(chromium.screenshot(driver)).quantize(64)
+    with io.BytesIO() as file:
+        image.save(file, "PNG", optimize=True)
+        return file.getvalue()
 
 
 if __name__ == "__main__":
