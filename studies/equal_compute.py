@@ -169,22 +169,14 @@ def make_curves(
 
 def average_curves(seeds: Sequence[Mapping[str, CostCurve]]) -> dict[str, CostCurve]:
     """The curves of several seeds as one each, at their mean cost."""
-    return {
-        name: CostCurve(
-            accuracy={
-                n: np.concatenate([curves_of_seed[name].accuracy[n] for curves_of_seed in seeds])
-                for n in ns
-            },
+    averaged = {}
+    for name, first in seeds[0].items():
+        curves = [curves_of_seed[name] for curves_of_seed in seeds]
+        averaged[name] = CostCurve(
+            accuracy={n: np.concatenate([c.accuracy[n] for c in curves]) for n in first.accuracy},
             costs={
-                unit: {
-                    n: float(
-                        np.mean([curves_of_seed[name].costs[unit][n] for curves_of_seed in seeds])
-                    )
-                    for n in ns
-                }
-                for unit in first.costs
+                unit: {n: float(np.mean([c.costs[unit][n] for c in curves])) for n in costs}
+                for unit, costs in first.costs.items()
             },
         )
-        for name, first in seeds[0].items()
-        for ns in [list(first.accuracy)]
-    }
+    return averaged

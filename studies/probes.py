@@ -87,14 +87,10 @@ def ask_with_hints(
     hinted = probe_hints.choose_hints(prompts, derive_seed(seed, "probes"))
     if not hinted:
         return
-    tokenizer, max_new_tokens = (
-        row_policy.load_row_tokenizer(name, seed),
-        config.probes.max_new_tokens,
-    )
-    ids, decode = (
-        probe_hints.encode_hints(hinted, tokenizer),
-        model_tokenizer.make_decode(tokenizer),
-    )
+    max_new_tokens = config.probes.max_new_tokens
+    tokenizer = row_policy.load_row_tokenizer(name, seed)
+    ids = probe_hints.encode_hints(hinted, tokenizer)
+    decode = model_tokenizer.make_decode(tokenizer)
     with closing(config.load_sampler(name, seed, max(map(len, ids)) + max_new_tokens)) as sampler:
         samples = sampler.sample(
             ids, [0] * len(ids), num_samples=1, temperature=0.0, max_new_tokens=max_new_tokens
@@ -116,10 +112,8 @@ def drop_duplicates(problems: Problems) -> Problems:
 def measure_length_taste(problems: Problems, reward: str, seed: int, config: Config) -> Values:
     """`probe_edits.measure_padding` of a row of `rewards` of a seed."""
     folder, compute = DATA / "rewards" / reward, config.compute
-    path, aggregate = (
-        reward_file.model_path(folder, seed),
-        reward_file.read_reward(folder).aggregate,
-    )
+    path = reward_file.model_path(folder, seed)
+    aggregate = reward_file.read_reward(folder).aggregate
     ensemble = scalar_head.load_ensemble(path, aggregate, compute, setup(compute))
     tokenizer = model_tokenizer.load_tokenizer(scalar_head.find_member_folders(path)[0])
     end = model_tokenizer.end_id(tokenizer)
