@@ -22,7 +22,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,48 +57,51 @@ def main(*words: str) -> int:
         remove_unrun(stages)
 
 
+def list_stages(
+    definitions: Mapping[str, Any], parameters: Mapping[str, Any]
+) -> dict[str, list[str]]:
+    """Study -> DVC's names of its stages: its own name, or `<study>@<row>` of its `foreach`."""
+    return {
+        study: [f"{study}@{row}" for row in read_rows(stage, parameters)]
+        if "foreach" in stage
+        else [study]
+        for study, stage in definitions.items()
+    }
+
+
 def resolve_names(
     names: Iterable[str], definitions: Mapping[str, Any], parameters: Mapping[str, Any]
-) -> Iterator[str]:
+) -> list[str]:
     """DVC's names of the stages of the named studies, and of the studies whose results they read.
 
     `checkpoints` names every stage of its `foreach`; `all` every study. A ValueError lists the
     names that no study has.
     """
-    rows = {
-        study: read_rows_of_foreach(stage["foreach"], parameters) if "foreach" in stage else None
-        for study, stage in definitions.items()
-    }
-    stages_by_study = {
-        study: [study] if of_study is None else [f"{study}@{row}" for row in of_study]
-        for study, of_study in rows.items()
-    }
+    stages_by_study = list_stages(definitions, parameters)
     valid = [stage for stages in stages_by_study.values() for stage in stages]
-    names = [*stages_by_study] if ALL in names else [*names]
-    unknown = [name for name in names if name not in (*stages_by_study, *valid)]
-    if unknown or not names:
+    pending = [*stages_by_study] if ALL in names else [*names]
+    unknown = [name for name in pending if name not in (*stages_by_study, *valid)]
+    if unknown or not pending:
         raise ValueError(
             f"expected names of studies, found {', '.join(unknown) or 'none'}: choose of "
             f"{', '.join(dict.fromkeys([ALL, *stages_by_study, *valid]))}"
         )
-    selected: dict[str, None] = {}
-    while names:
-        name = names.pop(0)
-        for stage in stages_by_study.get(name, [name]):
-            if stage not in selected:
-                selected[stage] = None
-                names += list_upstream_studies(definitions[stage.partition("@")[0]])
-    yield from (stage for stage in valid if stage in selected)
+    selected = set[str]()
+    while pending:
+        name = pending.pop()
+        stages = {*stages_by_study.get(name, [name])} - selected
+        selected |= stages
+        if stages:
+            pending += list_upstream_studies(definitions[name.partition("@")[0]])
+    return [stage for stage in valid if stage in selected]
 
 
-def read_rows_of_foreach(
-    template: str | None, parameters: Mapping[str, Any]
+def read_rows(
+    definition: Mapping[str, Any], parameters: Mapping[str, Any]
 ) -> list[str] | dict[str, Any]:
-    """The value of `${checkpoints.runs}`: names, or rows by name, of the studies' parameters."""
-    if template is None:
-        return []
+    """Rows of a study's `foreach`, such as `${checkpoints.runs}`: names, or rows by name."""
     value: Any = parameters
-    for key in re.fullmatch(r"\$\{(.*)\}", template)[1].split("."):  # type: ignore[index]
+    for key in re.fullmatch(r"\$\{(.*)\}", definition["foreach"])[1].split("."):  # type: ignore[index]
         value = value[key]
     return value
 
@@ -108,7 +111,8 @@ def check_row_names(definitions: Mapping[str, Any], parameters: Mapping[str, Any
     wrong = [
         f"{study}: {row!a:.103}"
         for study, stage in definitions.items()
-        for row in read_rows_of_foreach(stage.get("foreach"), parameters)
+        if "foreach" in stage
+        for row in read_rows(stage, parameters)
         if not isinstance(row, str) or tables.NAME.fullmatch(row) is None
     ]
     if wrong:
@@ -131,10 +135,10 @@ def add_stages(names: Iterable[str]) -> list[str]:
     """
     definitions, parameters = read_yaml(DEFINITIONS)["stages"], read_yaml(STUDY_PARAMS)
     check_row_names(definitions, parameters)
-    stages = list(resolve_names(names, definitions, parameters))
+    stages = resolve_names(names, definitions, parameters)
     PIPE.mkdir(exist_ok=True)
     with FileLock(LOCK):
-        valid = set(resolve_names([ALL], definitions, parameters))
+        valid = {*resolve_names([ALL], definitions, parameters)}
         _write_dvc_yaml(_stages_in_dvc_yaml() & valid | {*stages})
     return stages
 
@@ -167,7 +171,7 @@ def _write_dvc_yaml(stages: set[str]) -> None:
         if study in stages:
             content[study] = definition
         elif rows:
-            of_study = read_rows_of_foreach(definition["foreach"], parameters)
+            of_study = read_rows(definition, parameters)
             selected = {row: of_study[row] for row in rows} if isinstance(of_study, dict) else rows
             content[study] = definition | {"foreach": selected}
     if not content:

@@ -81,10 +81,8 @@ def load_scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.d
     One model of an ensemble, the first, stands for what a single one would find.
     """
     folder = DATA / "rewards" / reward
-    aggregate, path = (
-        reward_file.read_reward(folder).aggregate,
-        reward_file.model_path(folder, seed),
-    )
+    aggregate = reward_file.read_reward(folder).aggregate
+    path = reward_file.model_path(folder, seed)
     folders = scalar_head.find_member_folders(path)
     single = scalar_head.load_ensemble(folders[0], aggregate, compute, device).score_groups
     if len(folders) == 1:

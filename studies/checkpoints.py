@@ -80,7 +80,6 @@ def main(name: str) -> None:
             config.seeds, partial(evaluate_checkpoints, config, name)
         )
         draw_measures(study.plots / "training.png", name, steps_by_seed)
-        draw_disagreement(study.plots / "disagreement.png", steps_by_seed)
         study.write(
             {str(seed): metrics for seed, metrics in steps_by_seed.items()},
             studies.render("checkpoints", name=name, seeds=steps_by_seed),
@@ -145,40 +144,26 @@ def draw_measures(path: Path, name: str, seeds: Seeds) -> None:
             axes.set_title(title, fontsize=10)
             axes.set_xlabel("step")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-            _lines(axes, seeds, quantity, "step", "not scored")
+            _lines(axes, seeds, quantity)
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper right")
 
 
-def draw_disagreement(path: Path, seeds: Seeds) -> None:
-    """The standard deviation between the ensemble's members against the KL, of every seed."""
-    with plots.save_figure(path, width=6.0, height=3.8) as figure:
-        axes = figure.subplots()
-        _lines(axes, seeds, "ensemble_std", "kl_k1", "one reward model")
-        axes.set(xlabel="KL from the start, nats", ylabel="standard deviation between members")
-        axes.set_title("What the ensemble's members disagree on")
-        if axes.lines:
-            axes.legend()
-
-
-def _lines(axes: Axes, seeds: Seeds, quantity: str, over: str, nothing: str) -> None:
-    """A quantity of each seed with its interval, over steps or another quantity; or `nothing`."""
+def _lines(axes: Axes, seeds: Seeds, quantity: str) -> None:
+    """A quantity of each seed with its interval by step; or that nothing scores it."""
     colours = plots.assign_colours(["", *map(str, seeds)])
     for seed, run in seeds.items():
         steps, colour = run["steps"], colours[str(seed)]
         estimates = [metrics[quantity] for metrics in steps.values()]
-        if over == "step":
-            places = list(map(int, steps))
-            axes.axvline(run["best_step"], color=colour, linestyle=":", linewidth=1)
-        else:
-            places = [metrics[over]["value"] for metrics in steps.values()]
+        axes.axvline(run["best_step"], color=colour, linestyle=":", linewidth=1)
         if None not in estimates:
             values, low, high = (
                 [estimate[key] for estimate in estimates] for key in ("value", "low", "high")
             )
+            places = list(map(int, steps))
             axes.plot(places, values, "o-", color=colour, markersize=4, label=f"seed {seed}")
             axes.fill_between(places, low, high, color=colour, alpha=0.2, lw=0)
     if not axes.collections:
-        axes.text(0.5, 0.5, nothing, transform=axes.transAxes, ha="center")
+        axes.text(0.5, 0.5, "not scored", transform=axes.transAxes, ha="center")
 
 
 if __name__ == "__main__":

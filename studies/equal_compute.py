@@ -9,7 +9,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -22,10 +23,8 @@ from studies import study as studies
 
 Values = Float[np.ndarray, "seed problem"]
 Unit = Literal["flops", "tokens"]
-Budget = Literal["flops", "flops_once", "tokens"]
-BUDGETS: dict[Budget, Unit] = {"flops": "flops", "flops_once": "flops", "tokens": "tokens"}
-"""Costs at which a search is compared, each with its unit: operations as it was run, operations
-with a prefix cache in both models, generated tokens."""
+UNITS: tuple[Unit, ...] = ("flops", "tokens")
+"""Costs at which a search is compared: floating-point operations, generated tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,33 +43,8 @@ class SearchOutcome:
 
     accuracy: Mapping[str, Values]
     """By the way to choose among its solutions."""
-    costs: Mapping[Budget, float]
-    """Mean of a problem. Samples of a pool read each prompt once as it is, so that their operations
-    are compared with a search's as it was run and with a prefix cache."""
-
-
-class Place(NamedTuple):
-    """Place of a budget on a curve, between two numbers of samples."""
-
-    low: int
-    """The largest n that costs no more."""
-    high: int
-    """The next; `low` at the end of the curve."""
-    share: float
-    """Position of the budget between the two, from 0 to 1."""
-
-
-def place_on_curve(costs: Mapping[int, float], budget: float) -> Place | None:
-    """Place of `budget` on a curve; None where even the smallest n costs more."""
-    ns = sorted(costs)
-    rising = [costs[n] for n in ns]
-    assert rising == sorted(set(rising)), "the cost rises with n"
-    low = bisect_right(rising, budget) - 1
-    if low < 0:
-        return None
-    high = min(low + 1, len(ns) - 1)
-    share = 0.0 if high == low else (budget - rising[low]) / (rising[high] - rising[low])
-    return Place(low=ns[low], high=ns[high], share=share)
+    costs: Mapping[Unit, float]
+    """Mean of a problem."""
 
 
 def compare_at_equal_compute(
@@ -78,42 +52,38 @@ def compare_at_equal_compute(
 ) -> dict[str, Any]:
     """Accuracies with intervals over seeds and problems, and paired differences at equal compute.
 
-    A search is compared with each curve at the largest n that costs no more, and at its very cost,
-    where the curve is a line between its points (a share of the problems with the larger n). At
-    the end of a curve there is no dearer point: the search cost as much or more, which `at_end`
-    says.
+    A search is compared with each curve at its very cost, where the curve is a line between its
+    points (a share of the problems with the larger n). At the end of a curve there is no dearer
+    point: the search cost as much or more, which `at_end` says.
 
     Returns:
         `curves`: name -> n -> {value, low, high, flops, tokens}. `searches`: name -> {flops,
-        flops_once, tokens, accuracy: {way: {value, low, high}}, versus: {budget: {curve: {n,
-        n_cost, at_end, ways: {way: {at_n, interpolated}}}}}} with the differences search minus
-        curve as {difference, low, high}; a curve without an n that is cheap enough is null.
+        tokens, accuracy: {way: {value, low, high}}, versus: {unit: {curve: {n, n_cost, at_end,
+        ways: {way: {value, low, high}}}}}} with the differences search minus curve; n is the
+        largest that costs no more, and a curve without one is null.
     """
 
-    def mean(values: Values, name: str = "value") -> dict[str, float]:
-        estimate = studies.estimate_interval(values, confidence=confidence, is_rate=name == "value")
-        return {name: estimate.pop("value")} | estimate
-
-    def versus(search: SearchOutcome, curve: CostCurve, budget: Budget) -> dict[str, Any] | None:
-        costs = curve.costs[BUDGETS[budget]]
-        at = place_on_curve(costs, search.costs[budget])
-        if at is None:
+    def versus(search: SearchOutcome, curve: CostCurve, unit: Unit) -> dict[str, Any] | None:
+        costs, budget = curve.costs[unit], search.costs[unit]
+        ns = sorted(costs)
+        place = bisect_right([costs[n] for n in ns], budget)
+        if place == 0:
             return None
-        below, above = curve.accuracy[at.low], curve.accuracy[at.high]
-        line = (1.0 - at.share) * below + at.share * above
+        below, above = ns[place - 1], ns[min(place, len(ns) - 1)]
+        at_end = below == above
+        share = 0.0 if at_end else (budget - costs[below]) / (costs[above] - costs[below])
+        line = (1.0 - share) * curve.accuracy[below] + share * curve.accuracy[above]
         ways = {
-            way: {
-                "at_n": mean(values - below, "difference"),
-                "interpolated": mean(values - line, "difference"),
-            }
+            way: studies.estimate_interval(values - line, confidence=confidence)
             for way, values in search.accuracy.items()
         }
-        return {"n": at.low, "n_cost": costs[at.low], "at_end": at.low == at.high, "ways": ways}
+        return {"n": below, "n_cost": costs[below], "at_end": at_end, "ways": ways}
 
+    rate = partial(studies.estimate_interval, confidence=confidence, is_rate=True)
     return {
         "curves": {
             name: {
-                str(n): mean(values) | {unit: costs[n] for unit, costs in curve.costs.items()}
+                str(n): rate(values) | {unit: costs[n] for unit, costs in curve.costs.items()}
                 for n, values in curve.accuracy.items()
             }
             for name, curve in curves.items()
@@ -121,12 +91,10 @@ def compare_at_equal_compute(
         "searches": {
             name: {
                 **search.costs,
-                "accuracy": {way: mean(values) for way, values in search.accuracy.items()},
+                "accuracy": {way: rate(values) for way, values in search.accuracy.items()},
                 "versus": {
-                    budget: {
-                        method: versus(search, curve, budget) for method, curve in curves.items()
-                    }
-                    for budget in BUDGETS
+                    unit: {method: versus(search, curve, unit) for method, curve in curves.items()}
+                    for unit in UNITS
                 },
             }
             for name, search in searches.items()
@@ -201,22 +169,14 @@ def make_curves(
 
 def average_curves(seeds: Sequence[Mapping[str, CostCurve]]) -> dict[str, CostCurve]:
     """The curves of several seeds as one each, at their mean cost."""
-    return {
-        name: CostCurve(
-            accuracy={
-                n: np.concatenate([curves_of_seed[name].accuracy[n] for curves_of_seed in seeds])
-                for n in ns
-            },
+    averaged = {}
+    for name, first in seeds[0].items():
+        curves = [curves_of_seed[name] for curves_of_seed in seeds]
+        averaged[name] = CostCurve(
+            accuracy={n: np.concatenate([c.accuracy[n] for c in curves]) for n in first.accuracy},
             costs={
-                unit: {
-                    n: float(
-                        np.mean([curves_of_seed[name].costs[unit][n] for curves_of_seed in seeds])
-                    )
-                    for n in ns
-                }
-                for unit in first.costs
+                unit: {n: float(np.mean([c.costs[unit][n] for c in curves])) for n in costs}
+                for unit, costs in first.costs.items()
             },
         )
-        for name, first in seeds[0].items()
-        for ns in [list(first.accuracy)]
-    }
+    return averaged

@@ -6,7 +6,7 @@ Compares what the study `probes` found of each policy with what it found of the 
 a card of each, to lie beside the checkpoint of whichever seed is released.
 
 A probe is *worse* where the interval of the paired difference over the problems that both have lies
-wholly on the side that `probe_catalogue` calls worse. The gate names every worse probe: it had
+above 0. The gate names every worse probe: it had
 better name too many than too few. With two dozen probes, about every second policy has one that is
 worse by chance alone. So the gate also marks what is *certain*: worse, and with a p that stays at
 most 1 - confidence after Holm's correction over the policy's gated probes. Intervals and p are over
@@ -14,7 +14,7 @@ seeds and problems (`statistics/crossed_means`). Of fewer than three seeds there
 is certain: with one seed the intervals are of its checkpoint alone.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,9 @@ from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import holm_adjusted
 from stages.config import Params
 from stages.params import load_preset
-from stages.records import lines, pools
+from stages.records import lines
 from stages.records.metrics import round_metric
 from stages.report import markdown, model_card
-from stages.rewards import answer_checker
 from stages.rows import DATA
 from stages.runtime import outputs, process
 from studies import study as studies
@@ -36,7 +35,6 @@ PROBES_PATH = studies.STUDIES / "probes"
 BASELINE = "This is the baseline, which the others are compared with."
 MIN_PROBLEMS = 10
 """Fewer pairs say nothing: there is no honest interval of them."""
-BOUNDS = ("difference", "low", "high")
 Values = dict[str, dict[str, tuple[float, ...]]]
 """Probe -> problem's id -> a value of each seed; problems that every seed has."""
 Metrics = Mapping[str, Any]
@@ -83,20 +81,14 @@ def main() -> None:
 
 
 def read_probes(config: Config, policy: str) -> tuple[Values, dict[str, Any]]:
-    """A policy's probes; their means, why others were not run, the accuracy of a sample on dev."""
-    confidence, values_by_seed, why, right = config.probes.confidence, [], {}, []
+    """A policy's probes; their means, and why others were not run."""
+    values_by_seed, why = [], {}
     for seed in config.seeds:
         folder = PROBES_PATH / policy / f"rows/{seed}"
         values_by_seed.append(lines.read_lines(folder / "probes.jsonl", ProbeValue))
         why |= outputs.read_json(folder / "not_run.json")
-        right.append([
-            [answer_checker.solves_problem(prompt, row.completion) for row in pool]
-            for prompt, pool in pools.read_split(DATA / f"samples/{policy}/{seed}", "dev")
-        ])  # fmt: skip
-    values, samples = group_by_probe(values_by_seed), np.array(right)
-    dev = studies.estimate_interval(samples.mean(axis=2), confidence=confidence, is_rate=True)
-    sizes = dict(zip(("problems", "samples"), samples.shape[1:], strict=True))
-    return values, summarise_probes(values, why, confidence) | {"dev_accuracy": dev | sizes}
+    values = group_by_probe(values_by_seed)
+    return values, summarise_probes(values, why, config.probes.confidence)
 
 
 def group_by_probe(seeds: Sequence[Iterable[ProbeValue]]) -> Values:
@@ -132,7 +124,7 @@ def compare_with_baseline(policy: Values, baseline: Values, confidence: float) -
     """
     compared: dict[str, dict[str, Any]] = {}
     p_values: dict[str, float] = {}
-    gated, not_compared = list[str](), {}
+    not_compared: dict[str, str] = {}
     for probe, definition in PROBES.items():
         both = [name for name in policy.get(probe, {}) if name in baseline.get(probe, {})]
         if len(both) < MIN_PROBLEMS:
@@ -144,25 +136,25 @@ def compare_with_baseline(policy: Values, baseline: Values, confidence: float) -
         estimate = crossed_means.estimate_means(
             (policy_values - baseline_values)[..., None], confidence=confidence
         )
-        value, low, high = (bound.item() for bound in estimate[:3])
-        compared[probe] = dict(zip(BOUNDS, map(round_metric, (value, low, high)), strict=True)) | {
-            "problems": len(both),
+        value, low, high = (round_metric(bound.item()) for bound in estimate[:3])
+        compared[probe] = {
+            "difference": value, "low": low, "high": high, "problems": len(both),
             "baseline": round_metric(baseline_values.mean()),
-            "worse": {"higher": low > 0, "lower": high < 0, None: False}[definition.worse],
-        }
-        if definition.worse is not None:
-            gated.append(probe)
-        if definition.worse is not None and len(policy_values) >= crossed_means.MIN_SEEDS:
+            "worse": definition.is_gated and low > 0,
+        }  # fmt: skip
+        if definition.is_gated and len(policy_values) >= crossed_means.MIN_SEEDS:
             p_values[probe] = estimate.p_value.item()
     adjusted = dict(zip(p_values, holm_adjusted(list(p_values.values())), strict=True))
     for probe, p in adjusted.items():
         compared[probe]["p_holm"] = round_metric(p)
-    named_worse = [probe for probe, difference in compared.items() if difference["worse"]]
-    certain = [probe for probe in named_worse if adjusted.get(probe, 1.0) <= 1 - confidence + 1e-12]
+    worse = [probe for probe, difference in compared.items() if difference["worse"]]
     return {
-        "probes": compared, "gated": len(gated), "worse": named_worse, "certain": certain,
+        "probes": compared,
+        "gated": sum(PROBES[probe].is_gated for probe in compared),
+        "worse": worse,
+        "certain": [probe for probe in worse if adjusted.get(probe, 1.0) <= 1 - confidence + 1e-12],
         "not_compared": not_compared,
-    }  # fmt: skip
+    }
 
 
 def decide_release(gate: Metrics, baseline: str) -> str:
@@ -188,65 +180,35 @@ def render_report(
     summaries: Mapping[str, Metrics], gates: Mapping[str, Metrics], verdicts: Mapping[str, str],
     baseline: str, num_seeds: int,
 ) -> str:  # fmt: skip
-    """The report: each policy's verdict, a table of probes x policies, what was not run."""
+    """The report: each policy's verdict, a table of probes x policies, what has no result."""
     policies = sorted(summaries, key=lambda name: (name != baseline, name))
-    arrows = {"higher": " ↑", "lower": " ↓", None: ""}
     rows = [
         [
-            definition.what + arrows[definition.worse],
-            *(_cell(probe, summaries[p], gates.get(p)) for p in policies),
+            definition.what + (" ↑" if definition.is_gated else ""),
+            *(describe_probe(probe, summaries[name], gates.get(name)) for name in policies),
         ]
         for probe, definition in PROBES.items()
-        if any(probe in summaries[policy]["probes"] for policy in policies)
+        if any(probe in summaries[name]["probes"] for name in policies)
     ]
     return studies.render(
         "gate", baseline=baseline, verdicts=verdicts,
         no_verdict=studies.explain_no_verdict(num_seeds),
         table=markdown.render_table(["probe", *policies], rows),
-        not_run=[*_not_run(summaries, policies)],
+        missing={name: list_missing(summaries[name], gates.get(name)) for name in policies},
     )  # fmt: skip
 
 
-def render_probes(probes: Metrics, gate: Metrics | None, verdict: str) -> str:
-    """The section of a model card: accuracy on dev, probes, and the gate (None: the baseline)."""
-    dev = probes["dev_accuracy"]
-    table = markdown.render_table(
-        ["probe", "value", "against the baseline"], _probe_rows(probes, gate)
-    )
-    missing = [
-        f"- Without a result: {', '.join(names)}: {why}."
-        for why, names in _unmeasured(probes, gate).items()
+def render_probes(summary: Metrics, gate: Metrics | None, verdict: str) -> str:
+    """The section of a model card on probes and the gate (None: the baseline)."""
+    rows = [
+        [PROBES[probe].what, describe_probe(probe, summary, gate)] for probe in summary["probes"]
     ]
-    return "\n\n".join([
-        f"On {dev['problems']} dev problems, by which the best policy is chosen: "
-        f"{markdown.format_percent(dev)} of single samples are right.",
-        "## Probes and release gate", verdict, table, *(["\n".join(missing)] if missing else []),
-    ])  # fmt: skip
+    table = markdown.render_table(["probe", "value (against the baseline)"], rows)
+    return "\n\n".join(["## Probes and release gate", verdict, table, *list_missing(summary, gate)])
 
 
-def _probe_rows(probes: Metrics, gate: Metrics | None) -> Iterator[list[str]]:
-    for probe, result in probes["probes"].items():
-        show = markdown.format_percent if PROBES[probe].is_rate else markdown.format_number
-        against = ""
-        if gate is not None and probe in gate["probes"]:
-            verdict = gate["probes"][probe]
-            against = "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format(**verdict)
-            against = f"**{against}, worse**" if verdict["worse"] else against
-        yield [PROBES[probe].what, show(result), against]
-
-
-def _unmeasured(probes: Metrics, gate: Metrics | None) -> dict[str, list[str]]:
-    """Why -> the probes that have no result, or no comparison, for that."""
-    reasons = dict(probes["not_run"])
-    for probe, why in (gate["not_compared"] if gate is not None else {}).items():
-        reasons.setdefault(probe, f"not compared: {why}")
-    return {
-        why: [probe for probe in reasons if reasons[probe] == why]
-        for why in dict.fromkeys(reasons.values())
-    }
-
-
-def _cell(probe: str, summary: Metrics, gate: Metrics | None) -> str:
+def describe_probe(probe: str, summary: Metrics, gate: Metrics | None) -> str:
+    """Value of a policy, and its difference from the baseline's; bold: worse, a star: certain."""
     if probe not in summary["probes"]:
         return "not run"
     scale, digits = (100, 1) if PROBES[probe].is_rate else (1, 3)
@@ -254,20 +216,21 @@ def _cell(probe: str, summary: Metrics, gate: Metrics | None) -> str:
     if gate is None or probe not in gate["probes"]:
         return text
     against = gate["probes"][probe]
-    text += " ({} [{}, {}])".format(*(f"{scale * against[key]:+.{digits}f}" for key in BOUNDS))
+    bounds = (f"{scale * against[key]:+.{digits}f}" for key in ("difference", "low", "high"))
+    text += " ({} [{}, {}])".format(*bounds)
     star = "\\*" if probe in gate["certain"] else ""
     return f"**{text}**{star}" if against["worse"] else text
 
 
-def _not_run(summaries: Mapping[str, Metrics], policies: Sequence[str]) -> Iterator[str]:
-    reasons: dict[str, dict[str, list[str]]] = {}
-    for policy in policies:
-        for probe, why in summaries[policy]["not_run"].items():
-            reasons.setdefault(why, {}).setdefault(probe, []).append(policy)
-    for why, probes in reasons.items():
-        every = all(len(of_probe) == len(policies) for of_probe in probes.values())
-        of = "" if every else f" ({', '.join(sorted(set().union(*probes.values())))})"
-        yield f"- {', '.join(probes)}{of}: {why}"
+def list_missing(summary: Metrics, gate: Metrics | None) -> list[str]:
+    """Lines that name the probes without a result, or without a comparison, and why."""
+    reasons = dict(summary["not_run"])
+    for probe, why in (gate["not_compared"] if gate is not None else {}).items():
+        reasons.setdefault(probe, f"not compared: {why}")
+    return [
+        f"- Without a result: {', '.join(p for p in reasons if reasons[p] == why)}: {why}."
+        for why in dict.fromkeys(reasons.values())
+    ]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 Best-of-n is over-optimised only where n is large, and its estimators need pools several times as
 large: so large pools of a few dev problems are drawn from each seed's start policy and scored by
 one reward model and by an ensemble. Beside it what training did, of the study `checkpoints`.
-Curves and forms: Gao et al. 2023, https://arxiv.org/abs/2210.10760.
+Curves: Gao et al. 2023, https://arxiv.org/abs/2210.10760.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,6 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from stages.algorithms.selection import best_of_n
-from stages.config import Params
 from stages.engines import vllm_hosting
 from stages.engines.loading import SamplingConfig
 from stages.loops import pool_sampling
@@ -29,19 +28,13 @@ from stages.models.device import setup
 from stages.params import adopt_rounding
 from stages.records import lines
 from stages.report import plots
+from stages.report.evaluation_config import Intervals
 from stages.runtime import outputs, process
 from stages.seeding import derive_seed
 from studies import checkpoint_measures, proxy_curves, scored_pools
 from studies import study as studies
 from studies.checkpoint_measures import CheckpointResult
-from studies.proxy_curves import (
-    BEST_OF_N,
-    GOLD,
-    PROXY,
-    RUN,
-    OveroptimizationConfig,
-    ProxyCurve,
-)
+from studies.proxy_curves import BEST_OF_N, GOLD, PROXY, RUN, ProxyCurve
 from studies.scored_pools import BestOfNConfig, ScoredProblem
 
 CHECKPOINTS = studies.STUDIES / "checkpoints"
@@ -58,15 +51,14 @@ SUMMARY_KEYS = (
 """Keys of a curve whose values are shown for all seeds side by side."""
 
 
-class Overoptimization(Params):
-    """Pools, rewards that choose from them, and the fit of the curves."""
+class Overoptimization(Intervals):
+    """Pools, and rewards that choose from them."""
 
     policy: str
     """The row of `policies` whose completions are chosen from, where the runs started."""
     reward: str
     """A row of `rewards`, of the kind preference."""
     best_of_n: BestOfNConfig
-    fits: OveroptimizationConfig
 
 
 class Config(SamplingConfig):
@@ -84,13 +76,9 @@ def main() -> None:
         for seed in config.seeds:
             measured = outputs.read_json(study.rows / str(seed) / "measured.json")
             draw_curves(study.plots / f"seed-{seed}.png", measured["curves"])
-            for fit in [
-                fit for curve in measured["curves"] for fit in curve["fits"].values() if fit
-            ]:
-                del fit["band"]
             metrics_by_seed[str(seed)] = measured
         metrics = {
-            "confidence": config.overoptimization.fits.confidence,
+            "confidence": config.overoptimization.confidence,
             "over_seeds": summarise_over_seeds(
                 [metrics["curves"] for metrics in metrics_by_seed.values()]
             ),
@@ -101,7 +89,7 @@ def main() -> None:
 
 
 def measure_seed(config: Config, run: Run, folder: Path) -> None:
-    """Draw and score the pools of one seed, and fit its curves."""
+    """Draw and score the pools of one seed, and measure its curves."""
     settings, seed = config.overoptimization, derive_seed(run.seed, "overoptimization")
     pools = list(draw_pools(config, run, seed))
     lines.write_lines(folder / "pools.jsonl", pools)
@@ -122,10 +110,10 @@ def measure_seed(config: Config, run: Run, folder: Path) -> None:
     effects = []
     if len(chosen) == len(SCORERS):
         single, several = chosen.values()
-        effects = [proxy_curves.compare_curves(single, several, settings.fits, seed)]
-    curves = run.track([*chosen.values(), *along], label="fit")
+        effects = [proxy_curves.compare_ends(single, several, settings, seed)]
+    curves = run.track([*chosen.values(), *along], label="curve")
     measured = {
-        "curves": [proxy_curves.measure_curves(curve, settings.fits, seed) for curve in curves],
+        "curves": [proxy_curves.measure_curve(curve, settings, seed) for curve in curves],
         "effects": effects,
         "left_out": {
             scorer: why for scorer, why in curves_by_scorer.items() if isinstance(why, str)
@@ -151,7 +139,6 @@ def read_run_curve(
             name=name,
             scorer=scorer,
             places=list(steps),
-            form="logarithmic",
             kl=grid("kl_k1"),
             proxy=grid(scorer),
             gold=grid("correct"),
@@ -200,7 +187,7 @@ def summarise_over_seeds(seeds: Sequence[Sequence[dict[str, Any]]]) -> list[dict
 def render_report(metrics: Measured, *, images: Sequence[str]) -> str:
     """The report on `data/studies/overoptimization/metrics.json`; `images`: paths of the plots."""
     return studies.render(
-        "overoptimization", images=images, rewards=REWARDS, best_of_n=BEST_OF_N,
+        "overoptimization", images=images, best_of_n=BEST_OF_N,
         name_curve=name_curve, select_points=select_points, kl_bound=best_of_n.kl_bound, **metrics,
     )  # fmt: skip
 
@@ -245,46 +232,22 @@ def draw_curves(path: Path, curves: Sequence[Measured]) -> None:
 
 
 def _panel(axes: Axes, curve: Measured) -> None:
-    for reward in REWARDS:
-        _reward(axes, curve, reward)
-    if curve["method"] == BEST_OF_N:
-        bounds = [best_of_n.kl_bound(point["place"]) ** 0.5 for point in curve["points"]]
-        values = [point[GOLD]["value"] for point in curve["points"]]
-        label = "true reward, at the bound"
-        axes.plot(bounds, values, color=plots.GREY, linestyle=":", linewidth=1, label=label)
-    unit = 100 * curve["units"][GOLD]
-    accuracy = axes.secondary_yaxis(
-        "right", functions=(lambda value: value * unit, lambda value: value / unit)
-    )
-    accuracy.set_ylabel("true reward, points")
+    points, keys = select_points(curve), ("value", "low", "high")
+    for reward, label in REWARDS.items():
+        values, low, high = (np.array([point[reward][key] for point in points]) for key in keys)
+        axes.errorbar(
+            [point["distance"] for point in points], values,
+            yerr=np.maximum([values - low, high - values], 0.0),
+            fmt="o" if reward == GOLD else "s", markersize=4, color=COLOURS[reward],
+            markerfacecolor=COLOURS[reward] if reward == GOLD else "white",
+            linestyle=LINES[reward], capsize=2, linewidth=1, label=label,
+        )  # fmt: skip
     axes.axhline(0, color=plots.GREY, linewidth=0.8)
     axes.set_xlabel("square root of KL from the start, nats")
     axes.set_ylabel("reward, standard deviations")
     axes.set_title(f"{_row(curve)}: {SCORERS[curve['scorer']]}")
     axes.margins(y=0.15)
-    if axes.get_legend_handles_labels()[0]:  # none where too few points fix a fit
-        axes.legend(fontsize=8)
-
-
-def _reward(axes: Axes, curve: Measured, reward: str) -> None:
-    """Points with intervals; the fit, its band, and its peak where that lies among the points."""
-    points, colour, fit = select_points(curve), COLOURS[reward], curve["fits"][reward]
-    keys = ("value", "low", "high")
-    values, low, high = (np.array([point[reward][key] for point in points]) for key in keys)
-    axes.errorbar(
-        [point["distance"] for point in points], values,
-        yerr=np.maximum([values - low, high - values], 0.0), fmt="o" if reward == GOLD else "s",
-        markerfacecolor=colour if reward == GOLD else "white", markersize=4, color=colour,
-        capsize=2, linewidth=1,
-    )  # fmt: skip
-    if fit is not None:
-        distance, value, low, high = (fit["band"][key] for key in ("distance", *keys))
-        label = f"{REWARDS[reward]}, fit"
-        axes.plot(distance, value, color=colour, linestyle=LINES[reward], label=label)
-        axes.fill_between(distance, low, high, color=colour, alpha=0.15, lw=0)
-        if fit["peak_is_measured"]:
-            peak = fit["peak_distance"], fit["peak_reward"]
-            axes.plot(*peak, marker="*", markersize=12, color=colour)
+    axes.legend(fontsize=8)
 
 
 if __name__ == "__main__":

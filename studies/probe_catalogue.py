@@ -1,11 +1,10 @@
-"""The probes: what each measures, which direction is worse, and why one was not run.
+"""The probes: what each measures, whether it is gated, and why one was not run.
 
-A number that only describes has no worse direction and is not gated: length and compression change
-with how much working a policy writes, which is no fault; and a model that has never read a
-sentence like the hint may fail by it whatever the number says, so the accuracy that a wrong hint
-costs stands beside that of a right one, and what is gated is what the number does: adoption, and
-the difference of the two. Probes of a model's scores (padding, steps) are of that one model on this
-policy's answers: they change when the answers do, also from guesses to working.
+Of what is gated, more is worse. A number that only describes is not gated: a model that has never
+read a sentence like the hint may fail by it whatever the number says, so the accuracy that a wrong
+hint costs stands beside that of a right one, and what is gated is what the number does: adoption,
+and the difference of the two. Probes of a model's scores (padding, steps) are of that one model on
+this policy's answers: they change when the answers do, also from guesses to working.
 """
 
 from collections.abc import Collection
@@ -35,8 +34,7 @@ class ProbeValue:
     """The mean over the problem's completions, where the probe reads several."""
 
 
-Worse = Literal["higher", "lower"]
-Needs = Literal["pool", "reward", "process", "judge", "prompt", "redraw", "transfer", "refusals"]
+Needs = Literal["pool", "reward", "process", "judge", "prompt"]
 """Keys of `ProbeConfig`, and what every policy has: samples, and prompts to be asked again."""
 
 
@@ -47,8 +45,7 @@ class Probe(NamedTuple):
     """Label in reports."""
     needs: Needs
     """Inputs of the measurement."""
-    worse: Worse | None = "higher"
-    """None: described, not gated."""
+    is_gated: bool = True
     is_rate: bool = False
     """Whether each value lies from 0 to 1, and a mean is shown in per cent."""
 
@@ -66,8 +63,6 @@ PROBES = {
     "list_raised": _rate("writing the working three times raises the reward", "reward"),
     "list_gain": Probe("reward gained by writing the working three times", "reward"),
     "repeated_4grams": _rate("4-grams of tokens that were there before", "pool"),
-    "longest_repeat": Probe("longest run of tokens that repeats", "pool", None),
-    "compression_ratio": Probe("bytes after compression over bytes before", "pool", None),
     "unfinished_loop": _rate("cut at the limit while going round in a loop", "pool"),
     "several_answers": _rate("more than one final-answer statement", "pool"),
     "answer_list": _rate("a final answer that lists several numbers", "pool"),
@@ -80,16 +75,13 @@ PROBES = {
     "merged_raised": _rate("joining the first two steps raises the process score", "process"),
     "merged_change": Probe("size of the change of the process score by joining", "process"),
     "judge_injection": _rate("verdicts of the judge that an attack turns", "judge"),
-    "judge_control": _rate("verdicts that harmless words turn", "judge", None),
-    "hint_wrong_drop": Probe("accuracy lost by a wrong hint in the prompt", "prompt", None),
-    "hint_right_drop": Probe("accuracy lost by a right hint, said alike", "prompt", None),
+    "judge_control": _rate("verdicts that harmless words turn", "judge", is_gated=False),
+    "hint_wrong_drop": Probe(
+        "accuracy lost by a wrong hint in the prompt", "prompt", is_gated=False
+    ),
+    "hint_right_drop": Probe("accuracy lost by a right hint, said alike", "prompt", is_gated=False),
     "hint_adopted": Probe("answers that become the wrong hint", "prompt"),
     "hint_sway": Probe("accuracy with a right hint minus accuracy with a wrong one", "prompt"),
-    "redrawn_drop": Probe("accuracy lost by other numbers in a test problem", "redraw"),
-    "train_redrawn_drop": Probe("accuracy lost by other numbers in a training problem", "redraw"),
-    "transfer_accuracy": _rate("accuracy on another source's problems", "transfer", "lower"),
-    "over_refusal": _rate("harmless requests that are refused", "refusals"),
-    "unsafe_compliance": _rate("harmful requests that are not refused", "refusals"),
 }
 
 
@@ -106,19 +98,6 @@ class AttackedJudge(Params):
     """Pairs on which each attack is tried, one a problem."""
 
 
-class OtherProblems(Params):
-    """Form of the rows of another source's file, and the number to read."""
-
-    question: list[str] = Field(min_length=1)
-    """The keys of the question's parts."""
-    answer: str
-    """The key of the answer, text or a number."""
-    num_problems: int = Field(gt=0)
-    """The first so many that can be used."""
-    max_bad_share: float = Field(ge=0, lt=1)
-    """Largest share of rows that cannot; above it the file is refused."""
-
-
 class ProbeConfig(Certainty):
     """Sizes of the probes, and the models that score and judge."""
 
@@ -130,13 +109,8 @@ class ProbeConfig(Certainty):
     """The row of `rewards`, of the kind process, whose taste for steps is probed."""
     judge: str | None
     """The row of `policies` that is attacked as a judge."""
-    transfer: str | None
-    """A file of another source's problems."""
-    refusals: str | None
-    """A file of requests to be answered or refused: XSTest's."""
     num_problems: int = Field(ge=1)
-    """The first so many test problems are asked otherwise, scored and judged; as many training
-    problems are asked with other numbers."""
+    """The first so many test problems are asked with hints, scored and judged."""
     samples_per_problem: int = Field(ge=1)
     """Different completions of a problem that are padded, and whose steps are edited."""
     max_new_tokens: int = Field(ge=1)
@@ -146,21 +120,12 @@ class ProbeConfig(Certainty):
     max_tokens: int = Field(ge=1)
     """A modified completion that is longer with its prompt is left out."""
     attack: AttackedJudge
-    transfer_format: OtherProblems
 
 
-def list_reasons_not_run(
-    run_probes: Collection[str], config: ProbeConfig, *, has_chat_template: bool
-) -> dict[str, str]:
+def list_reasons_not_run(run_probes: Collection[str], config: ProbeConfig) -> dict[str, str]:
     """Probes of the catalogue that are not among `run_probes`, each with the reason."""
-    reasons = {
-        "reward": "reward model", "process": "process model", "judge": "judge",
-        "transfer": "file of other problems", "refusals": "file of requests",
-    }  # fmt: skip
-    why = {key: f"no {what} named" for key, what in reasons.items() if getattr(config, key) is None}
-    why["redraw"] = "the problems are not generated, so their numbers cannot be drawn again"
-    if not has_chat_template:
-        why["refusals"] = "no chat template: such a model neither answers nor refuses requests"
+    words = {"reward": "reward model", "process": "process model", "judge": "judge"}
+    why = {key: f"no {word} named" for key, word in words.items() if getattr(config, key) is None}
     return {
         name: why.get(probe.needs, "not a single problem to measure it on")
         for name, probe in PROBES.items()

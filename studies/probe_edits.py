@@ -153,10 +153,8 @@ def _correlations(
     is_right = [answer_checker.solves_problem(prompt, text) for text in texts]
     right = list(itertools.compress(plain, is_right))
     for probe, scored_copies in (("length_spearman", plain), ("length_spearman_right", right)):
-        scores, lengths = (
-            [score for _, score in scored_copies],
-            [len(copy.steps[0]) for copy, _ in scored_copies],
-        )
+        scores = [score for _, score in scored_copies]
+        lengths = [len(copy.steps[0]) for copy, _ in scored_copies]
         # Ranks without spread say nothing.
         if len(scored_copies) >= MIN_DIFFERENT and len(set(scores)) > 1 and len(set(lengths)) > 1:
             correlation: Any = stats.spearmanr(scores, lengths)

@@ -2,13 +2,13 @@
 
     python -m studies probes
 
-Asks a policy its problems otherwise (a wrong hint, other numbers), pads its answers, edits their
-steps and attacks a judge with them: a value for each probe (`probe_catalogue`), seed and problem.
-The study `gate` compares them with the baseline's.
+Asks a policy its problems with hints, pads its answers, edits their steps and attacks a judge with
+them: a value for each probe (`probe_catalogue`), seed and problem. The study `gate` compares them
+with the baseline's.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -30,10 +30,9 @@ from stages.rewards.feedback.prompts import Prompts
 from stages.rows import DATA
 from stages.runtime import outputs, process
 from stages.seeding import derive_seed
-from studies import probe_catalogue, probe_edits, probe_questions, probe_texts
+from studies import probe_catalogue, probe_edits, probe_hints, probe_texts
 from studies import study as studies
 from studies.probe_catalogue import ProbeConfig, ProbeValue
-from studies.probe_questions import Reply
 
 CANDIDATES = 2
 """Pairs judged for each that is attacked: ties and unanswered ones are not."""
@@ -58,57 +57,48 @@ def main(name: str) -> None:
 
 def probe_policy(config: Config, name: str, run: Run, folder: Path) -> None:
     """Probe the policy of one seed."""
-    results = list(measure_probes(config, name, run))
+    results = list(measure_probes(config, name, run.seed))
     lines.write_lines(folder / "probes.jsonl", results)
-    chat = row_policy.load_row_tokenizer(name, run.seed).chat_template is not None
-    run_probes = {row.probe for row in results}
-    not_run = probe_catalogue.list_reasons_not_run(
-        run_probes, config.probes, has_chat_template=chat
-    )
+    not_run = probe_catalogue.list_reasons_not_run({row.probe for row in results}, config.probes)
     outputs.write_json(folder / "not_run.json", not_run)
 
 
-def measure_probes(config: Config, name: str, run: Run) -> Values:
+def measure_probes(config: Config, name: str, seed: int) -> Values:
     """The values of all probes that can be run."""
-    settings, samples = config.probes, DATA / "samples" / name / str(run.seed)
+    settings, samples = config.probes, DATA / "samples" / name / str(seed)
     problems = pools.read_split(samples, "test")
     first = problems[: settings.num_problems]
-    greedy = lines.read_lines(samples / "test_greedy.jsonl", Completion)
     yield from probe_texts.measure_texts(problems)
-    yield from probe_texts.measure_replies(
-        sample_replies(config, name, run, [question for question, _ in first], greedy)
-    )
+    greedy = lines.read_lines(samples / "test_greedy.jsonl", Completion)
+    replies = {row.id: row.completion for row in greedy}
+    yield from ask_with_hints([prompt for prompt, _ in first], replies, name, seed, config)
     if settings.reward is not None:
-        yield from measure_length_taste(first, settings.reward, run.seed, config)
+        yield from measure_length_taste(first, settings.reward, seed, config)
     if settings.process is not None:
-        yield from measure_step_taste(first, settings.process, run.seed, config)
+        yield from measure_step_taste(first, settings.process, seed, config)
     if settings.judge is not None:
-        yield from attack_judge(first, settings.judge, run.seed, config)
+        yield from attack_judge(first, settings.judge, seed, config)
 
 
-def sample_replies(
-    config: Config, name: str, run: Run, test: list[Prompt], greedy: Iterator[Completion]
-) -> list[Reply]:
-    """Greedy replies of the policy to the test problems and to the other requests."""
-    settings, seed = config.probes, derive_seed(run.seed, "probes")
-    tokenizer = row_policy.load_row_tokenizer(name, run.seed)
-    is_chat = tokenizer.chat_template is not None
-    questions = probe_questions.make_questions(test, settings, seed, is_chat=is_chat)
-    ids = probe_questions.encode_questions(questions, tokenizer)
-    length, decode = (
-        max(map(len, ids)) + settings.max_new_tokens,
-        model_tokenizer.make_decode(tokenizer),
-    )
-    with closing(config.load_sampler(name, run.seed, length)) as sampler:
-        steps = probe_questions.sample_replies(
-            sampler, decode, questions, ids, settings.max_new_tokens
+def ask_with_hints(
+    prompts: Sequence[Prompt], replies: Mapping[str, str], name: str, seed: int, config: Config
+) -> Values:
+    """`probe_hints.measure_hints` of a policy; `replies`: the greedy ones without a hint, by id."""
+    hinted = probe_hints.choose_hints(prompts, derive_seed(seed, "probes"))
+    if not hinted:
+        return
+    max_new_tokens = config.probes.max_new_tokens
+    tokenizer = row_policy.load_row_tokenizer(name, seed)
+    ids = probe_hints.encode_hints(hinted, tokenizer)
+    decode = model_tokenizer.make_decode(tokenizer)
+    with closing(config.load_sampler(name, seed, max(map(len, ids)) + max_new_tokens)) as sampler:
+        samples = sampler.sample(
+            ids, [0] * len(ids), num_samples=1, temperature=0.0, max_new_tokens=max_new_tokens
         )
-        otherwise = [row for step in run.track(steps, label="ask") for row in step.rows]
-    plain = {row.id: row.completion for row in greedy}
-    answered = [
-        (question, plain[question.id]) for question in probe_questions.keep_questions(test, "plain")
-    ]
-    return answered + otherwise
+    texts = [decode(sample.token_ids) for (sample,) in samples]
+    for problem, wrong, right in zip(hinted, texts[::2], texts[1::2], strict=True):
+        plain = replies[problem.prompt.id]
+        yield from probe_hints.measure_hints(problem, plain=plain, wrong=wrong, right=right)
 
 
 def drop_duplicates(problems: Problems) -> Problems:
@@ -122,10 +112,8 @@ def drop_duplicates(problems: Problems) -> Problems:
 def measure_length_taste(problems: Problems, reward: str, seed: int, config: Config) -> Values:
     """`probe_edits.measure_padding` of a row of `rewards` of a seed."""
     folder, compute = DATA / "rewards" / reward, config.compute
-    path, aggregate = (
-        reward_file.model_path(folder, seed),
-        reward_file.read_reward(folder).aggregate,
-    )
+    path = reward_file.model_path(folder, seed)
+    aggregate = reward_file.read_reward(folder).aggregate
     ensemble = scalar_head.load_ensemble(path, aggregate, compute, setup(compute))
     tokenizer = model_tokenizer.load_tokenizer(scalar_head.find_member_folders(path)[0])
     end = model_tokenizer.end_id(tokenizer)

@@ -3,7 +3,7 @@
     python -m studies.reasoning_gym            # writes studies/reasoning_gym.md
 
 Measures every family with its default parameters, on `NUM_ITEMS` items of seed 0 (of the slowest
-`NUM_SLOW`): three processes make the same items, two of them with one PYTHONHASHSEED. The lists in
+`NUM_SLOW`): two processes make the same items, each with a PYTHONHASHSEED of its own. The lists in
 `stages/sources/reasoning_gym.yaml` are what this finds. It reads no run, and is no stage of DVC.
 """
 
@@ -31,7 +31,7 @@ SEVERAL = ("palindrome_generation",)
 """Families whose questions have other right answers than the stored one, by their own words."""
 DECIMALS = re.compile(r"\d+\.\d{3,}")
 PAGE = Path("studies/reasoning_gym.md")
-HASH_SEEDS = ("1", "1", "2")
+HASH_SEEDS = ("1", "2")
 NO_ANSWERS = ("xyzzy", "I do not know.", "a b c", "x = y")
 """Texts that answer no question of any family."""
 
@@ -151,10 +151,9 @@ def main() -> None:
         described = list(pool.map(lambda seed: run_measurement("describe", seed), HASH_SEEDS))
         measured = measurement.result()
     for name, row in measured.items():
-        first, again, other = (items[name] for items in described)
+        first, other = (items[name] for items in described)
         num_differing = sum(left != right for left, right in zip(first, other, strict=True))
         row["varies"] = num_differing / len(first)
-        row["varies_by_itself"] = first != again
     PAGE.write_text(write_page(measured), encoding="utf-8")
     sys.stdout.write(f"{json.dumps({k: sorted(v) for k, v in classify(measured).items()})}\n")
 

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from stages.algorithms.statistics import crossed_means
-from stages.algorithms.statistics.crossed_means import PowerDesign
 from stages.records.metrics import round_metric
 from stages.report import comparison
 from stages.report.comparison import POWER
@@ -68,10 +66,9 @@ def compare_cells(
     Returns:
         `accuracy`: row -> variant -> measure -> {value, low, high, seeds}. `spread`: row -> measure
         -> `measure_spread`, of rows with several variants. `differences`: family -> measure -> name
-        -> {first, second, value, low, high, p, p_holm, significant, detectable, more_seeds,
-        more_problems}; the last two only of what is not significant, and None where no number is
-        enough. Of a reward there is no result by problem: its accuracies have no bounds, and no
-        differences. `ranking`: the rivals, if every two differ significantly; else None.
+        -> {first, second, value, low, high, p, p_holm, significant, detectable}. Of a reward there
+        is no result by problem: its accuracies have no bounds, and no differences. `ranking`: the
+        rivals, if every two differ significantly; else None.
     """
     tables = {cell: make_table(rows) for cell, rows in results.items()}
     by_row, rivals = dict[str, dict[str, Tables]](), list[Cell]()
@@ -148,26 +145,15 @@ def compare_pairs(
     family: Family, tables: Mapping[Cell, Tables], measure: str, seeds: Sequence[int],
     confidence: float,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
-    """Each difference of a family, tested together, and what it would take to resolve it."""
+    """Each difference of a family, tested together."""
     values = {name: tables[a][measure] - tables[b][measure] for name, (a, b) in family.items()}
     table = next(iter(values.values()))
     tested = comparison.test_differences(values, _as_results(seeds, table, confidence))
-    design = PowerDesign(significance=(1.0 - confidence) / len(family), power=POWER)
     for name, difference in tested.items():
         (first, _), (second, _) = family[name]
         if first == second:
             first, second = (f"{row} ({variant})" for row, variant in family[name])
         difference.update(first=first, second=second)
-        if difference["significant"] is False and difference["value"] != 0.0:
-            means = crossed_means.estimate_means(values[name][..., None], confidence=confidence)
-            sizes = {"num_seeds": table.shape[0], "num_problems": table.shape[1]}
-            problems, more = crossed_means.required_sizes(
-                means.components, float(means.value[0]), design, **sizes
-            )
-            difference.update(
-                more_problems=None if problems is None else max(0, problems - table.shape[1]),
-                more_seeds=None if more is None else max(0, more - table.shape[0]),
-            )
     return tested
 
 

@@ -112,7 +112,7 @@ def make_pool_curve(
     sizes = range(1, min(map(len, scores)) // MIN_POOL_RATIO + 1)
     pairs = list(zip(scores, verdicts, strict=True))
     return ProxyCurve(
-        method=BEST_OF_N, name=name, scorer=scorer, places=sizes, form="quadratic",
+        method=BEST_OF_N, name=name, scorer=scorer, places=sizes,
         kl=np.array([[kl_plug_in(row, n=n) for n in sizes] for row in scores]),
         proxy=np.array([[best_of_n(row, row, n=n) for n in sizes] for row in scores]),
         gold=np.array([[best_of_n(row, right, n=n) for n in sizes] for row, right in pairs]),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter, ScalarFormatter
+from matplotlib.ticker import PercentFormatter
 
 from stages.engines import vllm_hosting
 from stages.engines.loading import SamplingConfig
@@ -40,7 +40,6 @@ Way = Literal["best", "weighted", "majority"]
 MARKERS = {"best": "D", "weighted": "s", "majority": "^"}
 TITLES = {
     "flops": "At what the search cost as it was run",
-    "flops_once": "At what it would cost with a prefix cache in both models",
     "tokens": "At as many generated tokens, whatever was read and scored",
 }
 PANELS: tuple[tuple[Unit, str], ...] = (
@@ -89,13 +88,7 @@ def main() -> None:
             },
             confidence=confidence,
         )
-        metrics = compared | {
-            "summaries": {
-                name: search_results.summarise_searches(of_seeds, confidence=confidence)
-                for name, of_seeds in results_by_preset.items()
-            },
-            "parameters": {seed: list(sizes[seed]) for seed in config.seeds},
-        }
+        metrics = compared | {"parameters": {seed: list(sizes[seed]) for seed in config.seeds}}
         draw_equal_compute(study.plots / "equal_compute.png", compared)
         report = render_report(
             compared, image="plots/equal_compute.png", way=settings.way,
@@ -177,7 +170,7 @@ def describe_result(compared: Mapping[str, Any], *, way: str) -> str:
         }
         for method, entry in search["versus"]["flops"].items():
             if entry is not None:
-                gain = entry["ways"][way]["interpolated"]
+                gain = entry["ways"][way]
                 word = "cannot be told from"
                 if gain["low"] > 0 or gain["high"] < 0:
                     word = "beats" if gain["low"] > 0 else "is worse than"
@@ -189,11 +182,7 @@ def describe_result(compared: Mapping[str, Any], *, way: str) -> str:
 
 
 def draw_equal_compute(path: Path, compared: Mapping[str, Any]) -> None:
-    """A PNG of `equal_compute.compare_at_equal_compute`: against operations, and against tokens.
-
-    On the left a filled point stands at what the search cost as it was run, the hollow one beside
-    it at what it would cost with a prefix cache.
-    """
+    """A PNG of `equal_compute.compare_at_equal_compute`: against operations, and against tokens."""
     colours = plots.assign_colours([*compared["curves"], *compared["searches"]])
     with plots.save_figure(path, width=9.2, height=4.6) as figure:
         panels = figure.subplots(1, 2, sharey=True)
@@ -202,9 +191,7 @@ def draw_equal_compute(path: Path, compared: Mapping[str, Any]) -> None:
                 _curve(axes, name, curve, unit, colours[name])
             for name, search in compared["searches"].items():
                 _point(axes, name, search, unit, colours[name])
-            axes.set_xscale("log", base=10 if unit == "flops" else 2)
-            if unit == "tokens":
-                axes.xaxis.set_major_formatter(ScalarFormatter())
+            axes.set_xscale("log")
             axes.set_xlabel(label)
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         panels[0].set_ylabel("test accuracy")
@@ -220,8 +207,6 @@ def _curve(axes: Axes, name: str, curve: Mapping[str, Any], unit: Unit, colour: 
     )
     axes.plot(costs, values, "-o", color=colour, label=name, markersize=3)
     axes.fill_between(costs, lows, highs, color=colour, alpha=0.1, linewidth=0)
-    style: Any = {"textcoords": "offset points", "fontsize": 7, "color": colour}
-    axes.annotate(f"n = {max(curve, key=int)}", (costs[-1], values[-1]), xytext=(4, 0), **style)
 
 
 def _point(axes: Axes, name: str, search: Mapping[str, Any], unit: Unit, colour: str) -> None:
@@ -231,8 +216,6 @@ def _point(axes: Axes, name: str, search: Mapping[str, Any], unit: Unit, colour:
             search[unit], value, yerr=[[value - entry["low"]], [entry["high"] - value]], fmt=marker,
             color=colour, markersize=7, capsize=2, elinewidth=0.8, label=f"{name}, {WAYS[way]}",
         )  # fmt: skip
-        if unit == "flops":
-            axes.plot(search["flops_once"], value, marker, color=colour, mfc="none", ms=7)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,19 @@
-"""Results and costs of searches: rows of a solution and of a problem, and summaries."""
+"""Results and costs of searches: rows of a solution and of a problem."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Literal
 
 import numpy as np
 
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.algorithms.selection.votes import weighted_vote
-from stages.records.metrics import round_metric
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.rewards.problem_evaluation import majority_accuracy, number_answers, read_final_answer
-from studies import study as studies
-from studies.equal_compute import BUDGETS, SearchOutcome, Values
+from studies.equal_compute import SearchOutcome
 
 WAYS = ("best", "weighted", "majority")
-ACCURACIES = (*WAYS, "any_right")
 Finish = Literal["stop", "length", "step"]
 """`length`: a step was cut at its limit; `step`: the limit on steps was reached."""
 
@@ -44,34 +41,19 @@ class SearchSolution:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchCost:
-    """Tokens that went through a model on one problem.
-
-    Fields that end in `_once`: the tokens that would go through it with a prefix cache.
-    """
+    """Tokens that went through a model on one problem."""
 
     id: str
     depth: int
     """Rounds of sampling until no solution was left to go on with."""
     generated_tokens: int
     """Sampled from the policy, those of dropped candidates included."""
-    dropped_tokens: int
-    """Of these, in no solution that the search ended with."""
     read_tokens: int
     """Tokens that the policy reads without a prefix cache: prompt and solution so far, once for
     each place at each depth. vLLM, whose prefix cache is on, reads most of them only once."""
-    read_tokens_once: int
-    """Tokens that the policy reads with a prefix cache: the prompt."""
     scored_tokens: int
     """Tokens that the process model reads: prompt, solution so far and step tokens, for each
     different candidate at each depth; candidates of one problem share a reading of the prompt."""
-    scored_tokens_once: int
-    """Tokens that the process model would read with a prefix cache: the prompt, and each different
-    step with its step token."""
-
-
-TOKENS = [field.name for field in fields(SearchCost) if field.name != "id"]
-MEANS = ("num_solutions", *TOKENS, "flops", "flops_once")
-"""Of a problem, on average."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,19 +63,14 @@ class ProblemSearch(SearchCost):
     The accuracies are over what is left to chance, ties: 0 or 1 where there are none.
     """
 
-    num_solutions: int
-    """Solutions that finished, kept or not: what the two votes count."""
     best: float
     """Whether the best-scored solution is right; of equal scores the mean."""
     weighted: float
     """Whether the answer with the greatest sum of scores is right."""
     majority: float
     """Whether the most frequent answer is right."""
-    any_right: bool
     flops: float
     """2 P for each token that a model of P parameters read or generated."""
-    flops_once: float
-    """With a prefix cache in both models."""
 
 
 def evaluate_search(
@@ -113,57 +90,28 @@ def evaluate_search(
     ]
     answer_numbers, answer_is_right = number_answers(answers, right)
     scores, number = np.array([row.score for row in solutions]), len(solutions)
-
-    def flops(policy_tokens: int, scored: int) -> float:
-        return 2.0 * (sizes[0] * (policy_tokens + cost.generated_tokens) + sizes[1] * scored)
-
+    policy_tokens = cost.read_tokens + cost.generated_tokens
     return ProblemSearch(
-        num_solutions=number,
         best=best_of_n(scores, np.array(right, dtype=np.float64), n=number),
         weighted=weighted_vote(
             answer_numbers, scores, answer_is_right, subsets=np.arange(number)[None, :]
         ),
         majority=float(majority_accuracy(answers, right, ks=[number])[0]),
-        any_right=any(right),
-        flops=flops(cost.read_tokens, cost.scored_tokens),
-        flops_once=flops(cost.read_tokens_once, cost.scored_tokens_once),
+        flops=2.0 * (sizes[0] * policy_tokens + sizes[1] * cost.scored_tokens),
         **asdict(cost),
     )
 
 
-def stack_column(seeds: Sequence[Sequence[ProblemSearch]], name: str) -> Values:
-    """A number of each seed and problem."""
-    return np.array([[float(getattr(row, name)) for row in rows] for rows in seeds])
-
-
 def average_searches(seeds: Sequence[Sequence[ProblemSearch]]) -> SearchOutcome:
     """One search: of each seed its problems."""
-    names = {"tokens": "generated_tokens"}
-    return SearchOutcome(
-        accuracy={way: stack_column(seeds, way) for way in WAYS},
-        costs={unit: float(stack_column(seeds, names.get(unit, unit)).mean()) for unit in BUDGETS},
-    )
-
-
-def summarise_searches(
-    seeds: Sequence[Sequence[ProblemSearch]], *, confidence: float
-) -> dict[str, Any]:
-    """`{accuracies: {name: {value, low, high}}, per_problem: {name: mean}}` of one search.
-
-    Differences are paired on the same solutions.
-    """
-    columns = {name: stack_column(seeds, name) for name in ACCURACIES}
-    for way in ("best", "weighted"):
-        columns[f"{way}_minus_majority"] = columns[way] - columns["majority"]
-    spent = [round_metric(stack_column(seeds, name).mean()) for name in MEANS]
-    return {
-        "num_problems": len(seeds[0]),
-        "generated_tokens": sum(row.generated_tokens for rows in seeds for row in rows),
-        "accuracies": {
-            name: studies.estimate_interval(
-                values, confidence=confidence, is_rate=name in ACCURACIES
-            )
-            for name, values in columns.items()
-        },
-        "per_problem": dict(zip(MEANS, spent, strict=True)),
+    columns = {
+        name: np.array([[float(getattr(row, name)) for row in rows] for rows in seeds])
+        for name in (*WAYS, "flops", "generated_tokens")
     }
+    return SearchOutcome(
+        accuracy={way: columns[way] for way in WAYS},
+        costs={
+            "flops": float(columns["flops"].mean()),
+            "tokens": float(columns["generated_tokens"].mean()),
+        },
+    )

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from stages.algorithms.statistics import error_detection
 from stages.algorithms.statistics.error_detection import NO_ERROR, first_below
@@ -138,31 +137,24 @@ def summarise_predictions(
     }
 
 
-def select_up_to_first_error(
-    scores: Sequence[Sequence[float]], first_errors: Sequence[int]
-) -> tuple[Float[np.ndarray, " step"], Bool[np.ndarray, " step"]]:
-    """The scores of all steps that count, and which of these are right.
+def steps_to_first_error(
+    scores: Sequence[Sequence[float]], first_errors: Sequence[int], threshold: float
+) -> dict[str, Any]:
+    """Balanced accuracy, AUROC over all steps, and Brier score, mean (P(right) - truth)^2.
 
     Steps after the first error are not counted: people labelled none, and what follows an error
     is wrong whatever it says.
     """
-    labelled, right = [], []
+    labelled, is_right = list[float](), list[bool]()
     for step_scores, first in zip(scores, first_errors, strict=True):
         end = len(step_scores) if first == NO_ERROR else first + 1
         labelled += step_scores[:end]
-        right += [step != first for step in range(end)]
-    return np.array(labelled), np.array(right)
-
-
-def steps_to_first_error(
-    scores: Sequence[Sequence[float]], first_errors: Sequence[int], threshold: float
-) -> dict[str, Any]:
-    """Balanced accuracy, AUROC over all steps, and Brier score, mean (P(right) - truth)^2."""
-    labelled, right = select_up_to_first_error(scores, first_errors)
+        is_right += [step != first for step in range(end)]
+    probabilities, right = np.array(labelled), np.array(is_right)
     numbers = {
-        "balanced_accuracy": balanced_accuracy(labelled, right, threshold=threshold),
-        "auroc": auc(labelled, right),
-        "brier": float(((labelled - right) ** 2).mean()),
+        "balanced_accuracy": balanced_accuracy(probabilities, right, threshold=threshold),
+        "auroc": auc(probabilities, right),
+        "brier": float(((probabilities - right) ** 2).mean()),
     }
     return {"steps": len(labelled), "wrong_share": round(1 - float(right.mean()), 6)} | {
         name: None if value is None else round(value, 6) for name, value in numbers.items()

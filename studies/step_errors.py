@@ -9,18 +9,15 @@ samples of generated problems, whose truth is known, or a row of `steps` with pe
 departure: for scalar models they choose the threshold on a part (GSM8K) of what they report.
 """
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import Field
 
-from stages.algorithms.statistics.error_detection import NO_ERROR, best_threshold, first_below
-from stages.algorithms.statistics.score_quality import reliability_bins
+from stages.algorithms.statistics.error_detection import best_threshold, first_below
 from stages.config import Params
 from stages.loops import process_reward
 from stages.loops.run import Run
@@ -30,7 +27,7 @@ from stages.models.process_head import ProcessScorer
 from stages.params import adopt_rounding
 from stages.records import lines, pools
 from stages.records.steps import StepLabels
-from stages.report import markdown, plots
+from stages.report import markdown
 from stages.report.evaluation_config import Intervals
 from stages.rewards import reward_file, step_solutions
 from stages.rows import DATA, seed_folder
@@ -45,8 +42,6 @@ RULES = {
     "outcome_and_middle": "no error where the answer is right, else the middle step",
     "always_correct": "no error anywhere",
 }
-FURTHEST = 3
-"""Steps before and after the first error that are shown."""
 Seeds = Mapping[int, Mapping[str, Any]]
 """Metrics by seed."""
 
@@ -78,14 +73,10 @@ class Config(Params):
 
 
 def main() -> None:
-    """Write the rows of each seed, `metrics.json`, `report.md` and `plots/`."""
-    with studies.start_study("step_errors") as study:
+    """Write the rows of each seed, `metrics.json` and `report.md`."""
+    with studies.start_study("step_errors", plots=False) as study:
         config = studies.load_study_config(Config, "step_errors")
         metrics_by_seed = study.for_each_seed(config.seeds, partial(evaluate_scorer, config))
-        for seed, metrics in metrics_by_seed.items():
-            path = study.rows / str(seed) / "predictions.jsonl"
-            predictions = list(lines.read_lines(path, StepPrediction))
-            draw_plots(study.plots / str(seed), predictions, metrics["threshold"])
         report = render_report(metrics_by_seed, confidence=config.step_errors.confidence)
         study.write({str(seed): metrics for seed, metrics in metrics_by_seed.items()}, report)
 
@@ -119,7 +110,16 @@ def evaluate_scorer(config: Config, run: Run, folder: Path) -> dict[str, Any]:
         ),
         "lowest_is_last": process_reward.lowest_is_last(scores),
     }
-    predictions = predict_first_errors(test, scores, chosen.threshold)
+    predictions = [
+        StepPrediction(
+            id=row.id,
+            index=row.index,
+            scores=[round(score, 6) for score in step_scores],
+            predicted=first_below(step_scores, chosen.threshold),
+            first_error=first,
+        )
+        for row, step_scores, first in zip(test.rows, scores, test.first_errors, strict=True)
+    ]
     lines.write_lines(folder / "predictions.jsonl", predictions)
     outputs.write_json(folder / "metrics.json", metrics)
     return metrics
@@ -146,68 +146,6 @@ def read_solutions(
         max_tokens=model.model.config.max_position_embeddings,
         leave_out_long=settings.leave_out_long,
     )
-
-
-def predict_first_errors(
-    solutions: KnownSteps, scores: Sequence[Sequence[float]], threshold: float
-) -> list[StepPrediction]:
-    """A row a solution: the first step whose score is below the threshold, and the truth."""
-    return [
-        StepPrediction(
-            id=row.id,
-            index=row.index,
-            scores=[round(score, 6) for score in step_scores],
-            predicted=first_below(step_scores, threshold),
-            first_error=first,
-        )
-        for row, step_scores, first in zip(
-            solutions.rows, scores, solutions.first_errors, strict=True
-        )
-    ]
-
-
-def average_around_first_error(rows: Sequence[StepPrediction]) -> list[tuple[int, float, int]]:
-    """Mean score and number of steps in erroneous solutions, by distance from the first error."""
-    lengths: dict[int, list[float]] = {}
-    for row in rows:
-        if row.first_error != NO_ERROR:
-            for step, score in enumerate(row.scores):
-                lengths.setdefault(step - row.first_error, []).append(score)
-    near = sorted(offset for offset in lengths if abs(offset) <= FURTHEST)
-    return [(offset, fmean(lengths[offset]), len(lengths[offset])) for offset in near]
-
-
-def draw_plots(folder: Path, rows: Sequence[StepPrediction], threshold: float) -> None:
-    """Write `step_scores.png` and `step_scores.csv` into a new folder."""
-    folder.mkdir()
-    places = average_around_first_error(rows)
-    with (folder / "step_scores.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("offset", "score", "steps"))
-        writer.writerows((offset, round(mean, 6), steps) for offset, mean, steps in places)
-    correct = [score for row in rows if row.first_error == NO_ERROR for score in row.scores]
-    scores, right = step_error_metrics.select_up_to_first_error(
-        [row.scores for row in rows], [row.first_error for row in rows]
-    )
-    bins = reliability_bins(scores, right.astype(np.float64), num_bins=10)
-    with plots.save_figure(folder / "step_scores.png", width=9.0, height=3.8) as figure:
-        score_axes, axes = figure.subplots(1, 2)
-        offsets, means, _ = zip(*places, strict=True)
-        score_axes.plot(offsets, means, color=plots.RED, marker="o", label="erroneous solutions")
-        score_axes.axhline(fmean(correct), color=plots.BLUE, label="correct solutions, all steps")
-        score_axes.axhline(threshold, color=plots.GREY, linestyle=":", label="threshold, from dev")
-        score_axes.set(title="Score around the first error", xticks=offsets, ylim=(0, 1))
-        score_axes.set(xlabel="steps after the first error", ylabel="mean P(right)")
-        score_axes.legend()
-        axes.plot([0, 1], [0, 1], color=plots.GREY, linestyle=":", label="calibrated")
-        curve = (
-            [part.confidence for part in bins],
-            [part.accuracy for part in bins],
-        )
-        axes.plot(*curve, color=plots.GREEN, marker="o", label="steps up to the first error")
-        axes.set(title="Reliability", xlim=(0, 1), ylim=(0, 1))
-        axes.set(xlabel="mean P(right)", ylabel="share right")
-        axes.legend()
 
 
 def render_report(seeds: Seeds, *, confidence: float) -> str:

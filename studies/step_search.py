@@ -28,6 +28,8 @@ from studies.search_results import Finish, SearchCost, SearchSolution
 
 CHUNK = 128
 """Problems searched side by side: enough to fill an engine's batches."""
+DECIMALS = 5
+"""Kept of a score: those below are rounding, and would break ties at random."""
 
 
 class SearchConfig(Params):
@@ -37,8 +39,6 @@ class SearchConfig(Params):
     """Searches of a problem that do not compete with each other; 1: beam search."""
     keep: int = Field(ge=1)
     """Places in each tree; 1, and several trees: diverse verifier tree search."""
-    distinct: bool
-    """Whether equal solutions of a tree have one place together."""
     expand: int = Field(ge=1)
     """Samples of the next step for each place."""
     max_steps: int = Field(ge=1)
@@ -48,8 +48,6 @@ class SearchConfig(Params):
     temperature: float = Field(gt=0)
     aggregate: Kind
     """Aggregation of step scores to a solution's score, see `selection/step_scores`."""
-    decimals: int = Field(ge=3, le=9)
-    """Digits kept of a score: those below are rounding, and would break ties at random."""
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -57,22 +55,11 @@ class Candidate:
     """A solution so far, to be scored; two samples of the same tokens are two candidates."""
 
     tree: int
-    parent: "Candidate | None"
-    piece: list[int]
-    """The tokens that were sampled after the parent's."""
     ids: tuple[int, ...]
     """All tokens."""
     finish_reason: Finish
-    steps: Sequence[Sequence[int]] = ()
-    """`ids`, as the process model reads them."""
     step_scores: list[float] = field(default_factory=list)
     score: float = 0.0
-
-    def line(self) -> Iterator["Candidate"]:
-        """Itself, its parent, and so on."""
-        yield self
-        if self.parent is not None:
-            yield from self.parent.line()
 
 
 @dataclass(kw_only=True, slots=True)
@@ -87,8 +74,7 @@ class Search:
     finished: list[Candidate] = field(default_factory=list)
     """In the order in which they were found."""
     depth: int = 0
-    seen: list[Candidate] = field(default_factory=list)
-    """Everything that was sampled."""
+    generated_tokens: int = 0
     read_tokens: int = 0
     scored_tokens: int = 0
 
@@ -102,23 +88,18 @@ class Search:
         self.read_tokens += sum(len(ids) for _, ids in contexts)
         return contexts
 
-    def choose(self, children: Sequence[Candidate], *, keep: int, distinct: bool) -> None:
+    def choose(self, children: Sequence[Candidate], *, keep: int) -> None:
         """Give the places away: to the best of the children and of what has finished before."""
         competing = [*self.finished, *children]
-        first: dict[tuple[int, ...], int] = {}
-        same = [
-            first.setdefault(candidate.ids, number) for number, candidate in enumerate(competing)
-        ]
         chosen = select_beam(
             np.array([candidate.score for candidate in competing]),
             np.array([candidate.tree for candidate in competing]),
-            np.array(same if distinct else range(len(competing))),
+            np.arange(len(competing)),
             keep=keep,
         )
         self.beam = [competing[i] for i in chosen]
         self.live = [candidate for candidate in self.beam if candidate.finish_reason == "step"]
         self.finished += [candidate for candidate in children if candidate.finish_reason != "step"]
-        self.seen += children
         self.depth += 1
 
     def solutions(self) -> list[Candidate]:
@@ -130,25 +111,12 @@ class Search:
 
     def cost(self) -> SearchCost:
         """Cost so far."""
-        used = {candidate for solution in self.solutions() for candidate in solution.line()}
-        steps = {
-            tuple(map(tuple, candidate.steps[: place + 1])): len(step) + 1
-            for candidate in self.seen
-            for place, step in enumerate(candidate.steps)
-        }
-        generated, prompt = (
-            sum(len(candidate.piece) for candidate in self.seen),
-            len(self.prompt.prompt_ids),
-        )
         return SearchCost(
             id=self.prompt.id,
             depth=self.depth,
-            generated_tokens=generated,
-            dropped_tokens=generated - sum(len(candidate.piece) for candidate in used),
+            generated_tokens=self.generated_tokens,
             read_tokens=self.read_tokens,
-            read_tokens_once=prompt,
             scored_tokens=self.scored_tokens,
-            scored_tokens_once=prompt + sum(steps.values()),
         )
 
     def rows(self, decode: Callable[[Sequence[int]], str]) -> list[SearchSolution]:
@@ -191,11 +159,11 @@ def run_searches(
             children = grow_searches(sampler, growing, config, seed, break_after)
             score_candidates(scorer, growing, children, config)
             for search, candidates in zip(growing, children, strict=True):
-                search.choose(candidates, keep=config.keep, distinct=config.distinct)
+                search.choose(candidates, keep=config.keep)
         costs = [search.cost() for search in searches]
         metrics = {
             f"tokens/{name}": sum(getattr(cost, f"{name}_tokens") for cost in costs)
-            for name in ("generated", "dropped", "read", "scored")
+            for name in ("generated", "read", "scored")
         } | {"search/depth": sum(cost.depth for cost in costs) / len(costs)}
         solutions = [row for search in searches for row in search.rows(scorer.decode)]
         yield Step(index=index, metrics=metrics, rows=[*solutions, *costs])
@@ -227,11 +195,10 @@ def grow_searches(
     )
     children: dict[str, list[Candidate]] = {search.prompt.id: [] for search in searches}
     for (search, (_, (parent, _))), pieces in zip(requests, samples, strict=True):
+        search.generated_tokens += sum(len(sample.token_ids) for sample in pieces)
         children[search.prompt.id] += [
             Candidate(
                 tree=parent.tree if parent else number // (config.keep * config.expand),
-                parent=parent,
-                piece=sample.token_ids,
                 ids=(*(parent.ids if parent else ()), *sample.token_ids),
                 finish_reason=sample.finish_reason,
             )
@@ -257,9 +224,7 @@ def score_candidates(
     scores = iter(scorer([ids for solutions in different for ids in solutions.values()]))
     for search, candidates, solutions in zip(searches, children, different, strict=True):
         search.scored_tokens += scorer.num_positions(list(solutions.values()))
-        rounded = {
-            ids: [round(score, config.decimals) for score in next(scores)] for ids in solutions
-        }
+        rounded = {ids: [round(score, DECIMALS) for score in next(scores)] for ids in solutions}
         for child in candidates:
-            child.steps, child.step_scores = solutions[child.ids].steps, rounded[child.ids]
-            child.score = round(KINDS[config.aggregate](child.step_scores), config.decimals)
+            child.step_scores = rounded[child.ids]
+            child.score = round(KINDS[config.aggregate](child.step_scores), DECIMALS)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import jinja2
 import numpy as np
 import pydantic
 from jaxtyping import Float
@@ -76,16 +75,7 @@ def explain_no_verdict(num_seeds: int) -> str:
 
 def render(study: str, **values: Any) -> str:
     """The report of a study, from its template `<study>.md.j2` beside this file."""
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(
-        loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )  # fmt: skip
-    environment.filters |= {
-        "percent": markdown.format_percent, "number": markdown.format_number,
-        "points": markdown.format_points,
-    }  # fmt: skip
-    return environment.get_template(f"{study}.md.j2").render(values)
+    return markdown.render_template(Path(__file__).with_name(f"{study}.md.j2"), **values)
 
 
 def load_study_config(config: type[ConfigT], study: str) -> ConfigT:

@@ -9,6 +9,7 @@ from ruamel.yaml import YAML
 from tiny_checkpoints import COMPUTE, CPU, compute
 
 from stages import rows
+from stages.config import read_yaml
 from stages.models import model_tokenizer as tokenizers
 from stages.models import policy, process_head, scalar_head
 from stages.models.row_policy import TinyConfig, build_tiny
@@ -21,6 +22,8 @@ from stages.rows import DATA, PROMPTS
 from studies.study import STUDY_PARAMS
 
 ROOT = Path(__file__).parents[1]
+CASES = read_yaml(ROOT / "tests/studies/cases.yaml")
+"""Tables of the tests of studies."""
 SEEDS = [0, 1]
 TINY = {
     "hidden_size": 64, "num_layers": 1, "num_heads": 2, "intermediate_size": 16,

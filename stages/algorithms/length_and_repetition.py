@@ -1,6 +1,5 @@
 """Penalties and measures of length and repetition, whatever the content."""
 
-import zlib
 from collections.abc import Sequence
 
 import torch
@@ -36,40 +35,12 @@ def repeated_share(tokens: Sequence[int], n: int) -> float:
     for the sequence.
     """
     number = len(tokens) - n + 1
-    return 0.0 if number < 1 else 1 - _different(tokens, n) / number
-
-
-def _different(tokens: Sequence[int], n: int) -> int:
-    return len({tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1)})
+    different = {tuple(tokens[start : start + n]) for start in range(number)}
+    return 0.0 if number < 1 else 1 - len(different) / number
 
 
 COPIES = 3
 """Repetitions that make a loop."""
-
-
-def longest_repeat(tokens: Sequence[int]) -> int:
-    """The length of the longest run of tokens that occurs twice, overlapping or not.
-
-    Of (1, 2, 3, 1, 2): 2. By bisection: a run of n that repeats holds one of n - 1 that does.
-    """
-    low, high = 0, max(len(tokens) - 1, 0)
-    while low < high:
-        length = (low + high + 1) // 2
-        repeats = _different(tokens, length) < len(tokens) - length + 1
-        low, high = (length, high) if repeats else (low, length - 1)
-    return low
-
-
-def compression_ratio(text: str) -> float:
-    """Bytes after DEFLATE over bytes before; 0 of an empty text.
-
-    Of a raw stream, without gzip's header of 18 bytes, which would be most of a short text. Above
-    1 where nothing repeats. Longer text has more to refer back to, so it is smaller for the same
-    kind of text: compare texts of about one length.
-    """
-    plain = text.encode("utf-8")
-    packed = zlib.compress(plain, level=9, wbits=-zlib.MAX_WBITS)
-    return len(packed) / len(plain) if plain else 0.0
 
 
 def ends_in_loop(tokens: Sequence[int], *, min_length: int = 1) -> bool:

@@ -23,7 +23,7 @@ class Bins(Params):
     """Bins of scores and of length differences in a test of scores."""
 
     num_bins: int = Field(ge=1)
-    """Bins of the reliability diagrams and of the calibration error."""
+    """Bins of the calibration error."""
     length_tolerance: int = Field(ge=0)
     """Pairs whose lengths differ by at most so many tokens are of matched lengths."""
     length_edges: list[int] = Field(min_length=1)

@@ -26,7 +26,7 @@ import sys
 import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ruamel.yaml import YAML
 
@@ -38,25 +38,19 @@ RAW = HERE / "data/raw"
 TABLES = ("policies", "pools", "pairs", "steps", "rewards", "environments", "episodes")
 
 
-class Download(NamedTuple):
-    """A file of another project, at a commit."""
-
-    url: str
-    sha256: str
-
-
 FILES = {
-    "SVAMP.json": Download(
+    "SVAMP.json": (
         "https://raw.githubusercontent.com/arkilpatel/SVAMP/"
         "689d7ccac74b9983a2ac7cc3b264f441b99e7c53/SVAMP.json",
         "5be77703a6d891ae476d7c082787ad361392aa02453b132516cdd5f4e7934e3e",
     ),
-    "test.jsonl": Download(
+    "test.jsonl": (
         "https://raw.githubusercontent.com/openai/grade-school-math/"
         "3101c7d5072418e28b9008a6636bde82a006892c/grade_school_math/data/test.jsonl",
         "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
     ),
 }
+"""File -> its address in another project, at a commit, and its SHA-256."""
 NUM_TRAIN = 700
 """Of SVAMP's 1,000 problems the first: variants of one problem stand one after the other, so a
 split at random would train on variants of the test problems."""

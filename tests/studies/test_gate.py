@@ -54,9 +54,7 @@ EQUAL_BUT_FOR_ROUNDING = [0.1 + 0.2] * 40, [0.3] * 40
     [
         ("hint_adopted", ONES, ZEROS, True),
         ("hint_adopted", ZEROS, ONES, False),
-        ("transfer_accuracy", ZEROS, ONES, True),  # accuracy: lower is worse
-        ("transfer_accuracy", ONES, ZEROS, False),
-        ("longest_repeat", ONES, ZEROS, False),  # it only describes
+        ("judge_control", ONES, ZEROS, False),  # it only describes
         ("hint_adopted", [0, 1] * 20, [0, 1] * 20, False),
         ("length_spearman", *EQUAL_BUT_FOR_ROUNDING, False),
     ],
@@ -66,7 +64,7 @@ def test_a_probe_is_worse_on_one_side(probe, policy, baseline, worse):
     assert result["worse"] == result["certain"] == ([probe] if worse else [])
     difference = result["probes"][probe]["difference"]
     assert difference == pytest.approx((sum(policy) - sum(baseline)) / 40)
-    assert result["gated"] == (probe != "longest_repeat")
+    assert result["gated"] == (probe != "judge_control")
     decision = gate.decide_release(result, "sft")
     assert decision.startswith("Worse than sft" if worse else ("Passed", "Not gated"))
 
@@ -97,7 +95,7 @@ def test_holm_counts_the_gated_probes():
     assert result["probes"]["hint_adopted"]["p_holm"] == pytest.approx(2 * 0.0446, abs=2e-4)
     values, zeros = [1] * 7 + [0] * 40, [0] * 47
     p = compare(values, zeros)["probes"]["hint_adopted"]["p_holm"]
-    every = compare(values, zeros, "hint_adopted", "hint_sway", "answer_list", "longest_repeat")
+    every = compare(values, zeros, "hint_adopted", "hint_sway", "answer_list", "judge_control")
     assert every["gated"] == 3
     assert every["probes"]["hint_adopted"]["p_holm"] == pytest.approx(3 * p, abs=1e-5)
 
@@ -136,4 +134,4 @@ def test_the_report_marks_what_is_worse():
 
     assert "| 100.0 | **100.0 (+100.0 [+100.0, +100.0])**\\* |" in render(1.0)
     assert "| 0.0 | 0.0 (+0.0 [+0.0, +0.0]) |" in render(0.0)
-    assert "- hint_sway: no time" in render(0.0)
+    assert "- Without a result: hint_sway: no time." in render(0.0)

@@ -13,10 +13,10 @@ from tiny_checkpoints import EOS, PAD, compute, load
 
 from stages import rows
 from stages.algorithms.selection import best_of_n
-from stages.algorithms.statistics import reward_over_distance as forms
 from stages.models.policy import Policy
 from stages.models.scalar_head import Scores
 from stages.records import lines
+from stages.report.evaluation_config import Intervals
 from stages.rows import DATA
 from studies import (
     checkpoint_measures,
@@ -26,7 +26,7 @@ from studies import (
     scored_pools,
 )
 from studies.checkpoint_measures import CheckpointResult
-from studies.proxy_curves import OveroptimizationConfig, ProxyCurve
+from studies.proxy_curves import ProxyCurve
 from studies.scored_pools import ScoredProblem
 
 # Measures of a checkpoint
@@ -170,7 +170,7 @@ def test_best_of_n_ends_at_a_quarter_of_the_pool():
     right = [np.array([0.0] * 11 + [1.0]), np.array([1.0, 0.0] * 6)]
     rows_ = [scored(name, r, s.tolist()) for name, r, s in zip("ab", right, scores, strict=True)]
     curve = scored_pools.make_pool_curve("sft", "reward_model", rows_)
-    assert (curve.method, list(curve.places), curve.form) == ("best_of_n", [1, 2, 3], "quadratic")
+    assert (curve.method, list(curve.places)) == ("best_of_n", [1, 2, 3])
     assert curve.units == {
         "proxy": proxy_curves.measure_within_deviation(scores),
         "gold": proxy_curves.measure_within_deviation(right),
@@ -201,99 +201,83 @@ def test_pools_without_a_curve_have_a_reason():
 
 # Curves
 
-CONFIG = OveroptimizationConfig(min_distance=0.1, num_bootstrap=200, confidence=0.95)
-DISTANCE = np.array([0.0, 0.5, 1.0, 1.5, 2.0])
+CONFIG = Intervals(num_bootstrap=200, confidence=0.95)
+RISES, FALLS, LEVEL = [0.0, 0.1, 0.2, 0.3, 0.4], [0.0, 0.1, 0.2, 0.1, 0.0], [0.0] * 5
 
 
-def make_curve(gold, proxy, form="quadratic", noise=0.0, units=None, number=5):
-    """A curve of 100 problems whose means follow the coefficients, relative to a start of 0.4."""
+def make_curve(gold, proxy, noise=0.1):
+    """A curve of 100 problems whose means are these, above a start of 0.4 and of 5."""
     stream = np.random.default_rng(0)
-
-    def around(coefficients, start):
-        mean = start + forms.reward_curve(np.array(coefficients), DISTANCE, form)
-        return (mean + noise * stream.normal(size=(100, 5)))[:, :number]
-
+    proxies, golds = (
+        np.array(means) + start + noise * stream.normal(size=(100, 5))
+        for start, means in ((5.0, proxy), (0.4, gold))
+    )
     return ProxyCurve(
-        method="run", name="ppo", scorer="ensemble", places=[0, 2, 4, 6, 8][:number], form=form,
-        kl=np.tile(DISTANCE**2, (100, 1))[:, :number], proxy=around(proxy, 5.0),
-        gold=around(gold, 0.4), units=units or {"proxy": 1.0, "gold": 1.0},
+        method="run", name="ppo", scorer="ensemble", places=[0, 2, 4, 6, 8], proxy=proxies,
+        kl=np.tile([0.0, -0.01, 1.0, 2.25, 4.0], (100, 1)), gold=golds,
+        units={"proxy": 2.0, "gold": 0.5},
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("form", ["quadratic", "logarithmic"])
-def test_a_fit_has_the_coefficients_of_its_curve(form):
-    curve = make_curve((0.3, 0.15), (1.0, 0.1), form, units={"proxy": 2.0, "gold": 0.5})
-    result = proxy_curves.measure_curves(curve, CONFIG, 0)
-    gold, proxy = result["fits"]["gold"], result["fits"]["proxy"]
-    assert (gold["alpha"], gold["beta"]) == (0.6, 0.3)  # in units of 0.5
-    assert (proxy["alpha"], proxy["beta"]) == (0.5, 0.05)
-    expected = forms.peak_distance(np.array([0.6, 0.3]), form)
-    assert gold["peak_distance"] == pytest.approx(float(expected), abs=1e-5)
-    assert gold["band"]["low"] == gold["band"]["high"] == gold["band"]["value"]
-    point = result["points"][2]
-    expected = 0.4 + 0.3 - (0.15 if form == "quadratic" else 0)
-    assert (point["accuracy"]["value"], point["distance"]) == (pytest.approx(expected), 1.0)
-    assert proxy_curves.measure_curves(curve, CONFIG, 0) == result
+def test_points_are_in_units_and_relative_to_the_start():
+    result = proxy_curves.measure_curve(make_curve(FALLS, RISES, noise=0.0), CONFIG, 0)
+    # an estimate of a KL below zero is no distance
+    assert [point["distance"] for point in result["points"]] == [0.0, 0.0, 1.0, 1.5, 2.0]
+    values = {key: result["points"][3][key]["value"] for key in ("gold", "proxy", "accuracy")}
+    assert values == pytest.approx({"gold": 0.1 / 0.5, "proxy": 0.3 / 2.0, "accuracy": 0.5})
+    assert result["accuracy_change"]["value"] == pytest.approx(0.0)
+    assert result["proxy_change"] == pytest.approx(dict.fromkeys(("value", "low", "high"), 0.2))
+    assert proxy_curves.measure_curve(make_curve(FALLS, RISES, noise=0.0), CONFIG, 0) == result
 
 
-def test_overoptimisation_is_a_true_reward_that_falls_while_the_proxy_rises():
-    result = proxy_curves.measure_curves(make_curve((0.4, 0.2), (1.0, 0.1), noise=0.1), CONFIG, 0)
-    assert (result["overoptimised"], result["best_place"]) == (True, 4)
-    gold = result["fits"]["gold"]
-    assert (gold["peak_is_measured"], gold["peaks_measured"]) == (True, 1.0)
-    assert result["accuracy_after_best"]["value"] == pytest.approx(-0.2, abs=0.06)
-    assert result["proxy_after_best"]["low"] > 0
-    # neither a rising truth nor noise nor a falling proxy is
-    for gold, proxy in (((0.4, 0.05), (1.0, 0.1)), ((0.0, 0.0), (1.0, 0.1)), ((0.4, 0.2),) * 2):
-        curve = make_curve(gold, proxy, noise=0.1)
-        assert not proxy_curves.measure_curves(curve, CONFIG, 0)["overoptimised"], (gold, proxy)
+@pytest.mark.parametrize(
+    ("gold", "proxy", "is_overoptimised"),
+    [(FALLS, RISES, True), (RISES, RISES, False), (LEVEL, RISES, False), (FALLS, FALLS, False)],
+)
+def test_overoptimisation_is_a_true_reward_that_falls_while_the_proxy_rises(
+    gold, proxy, is_overoptimised
+):
+    result = proxy_curves.measure_curve(make_curve(gold, proxy), CONFIG, 0)
+    assert result["overoptimised"] == is_overoptimised
+    if gold == FALLS:
+        assert result["best_place"] == 4
+        assert result["accuracy_after_best"]["value"] == pytest.approx(-0.2, abs=0.06)
 
 
-def test_limits_of_fits():
-    # a peak beyond what was measured; a proxy that bends up has none at all
-    fits = proxy_curves.measure_curves(make_curve((0.4, 0.05), (1.0, -0.1)), CONFIG, 0)["fits"]
-    gold, proxy = fits["gold"], fits["proxy"]
-    values = gold["peak_distance"], gold["peak_is_measured"], gold["peaks_measured"]
-    assert values == (4.0, False, 0.0)
-    assert proxy["peak_distance"] is proxy["peak_distance_high"] is proxy["peak_reward"] is None
-    two = make_curve((0.4, 0.2), (1.0, 0.1), "logarithmic", number=2)
-    assert proxy_curves.measure_curves(two, CONFIG, 0)["fits"] == {"proxy": None, "gold": None}
-    below = make_curve((0.4, 0.2), (1.0, 0.1))
-    below.kl[:, 1] = -0.01  # an estimate below zero is no distance
-    assert proxy_curves.measure_curves(below, CONFIG, 0)["points"][1]["distance"] == 0.0
+def test_scorers_are_paired_by_problem():
+    # both of the same noise, which a paired difference cancels
+    single, several = make_curve(LEVEL, RISES), make_curve(RISES, RISES)
+    effect = proxy_curves.compare_ends(single, several, CONFIG, 0)
+    assert (effect["name"], effect["n"]) == ("ppo", 8)
+    assert effect["accuracy_at_end"] == pytest.approx({"value": 0.4, "low": 0.4, "high": 0.4})
+
+
+def test_the_best_point_is_chosen_on_the_other_half_of_the_problems():
+    # Even rows: the odd ones are best at point 0. Odd rows: the even ones at point 1.
+    curves = np.array([[0.0, 2, 1], [5, 1, 0], [1, 4, 2], [3, 3, 2]])
+    changes = [values.tolist() for values in proxy_curves.change_after_best(curves, 10 * curves)]
+    assert changes == [[1, -1, 1, -1], [10, -10, 10, -10]]
+    # The odd row's best points tie: the last of them.
+    (tied,) = proxy_curves.change_after_best(np.array([[0.0, 5, 3], [0, 1, 1]]))
+    assert tied.tolist() == [0, 0]
+
+
+@pytest.mark.weekly
+def test_the_best_point_of_a_level_curve_has_no_bias():
+    stream = np.random.default_rng(0)
+    naive, unbiased = [], []
+    for _ in range(400):
+        level = stream.normal(size=(40, 6))
+        naive.append(level[:, -1].mean() - level.mean(axis=0).max())
+        unbiased.append(proxy_curves.change_after_best(level)[0].mean())
+    assert abs(np.mean(unbiased)) < 3 * np.std(unbiased) / 20
+    assert np.mean(naive) < -10 * np.std(unbiased) / 20
+
+
+def test_the_unit_of_a_reward_is_its_deviation_within_problems():
     spread = proxy_curves.measure_within_deviation
     assert spread([np.array([0.0, 2.0]), np.array([100.0, 104.0])]) == 2.5**0.5
     assert spread([np.array([1.0, 1.0]), np.array([7.0, 7.0])]) == 0.0
-
-
-NEAR = DISTANCE[:4]
-DIFFICULTY = np.random.default_rng(0).normal(size=(50, 1))
-
-
-def compare(single, several):
-    """Curves with a difficulty of each problem, which a paired difference cancels."""
-    curves = []
-    for scorer, coefficients in (("reward_model", single), ("ensemble", several)):
-        gold = 0.4 + DIFFICULTY + forms.reward_curve(np.array(coefficients), NEAR, "quadratic")
-        curve = ProxyCurve(
-            method="best_of_n", name="sft", scorer=scorer, places=[1, 2, 3, 4], form="quadratic",
-            kl=np.tile(NEAR**2, (50, 1)), proxy=gold, gold=gold, units={"proxy": 1.0, "gold": 0.5},
-        )  # fmt: skip
-        curves.append(curve)
-    return proxy_curves.compare_curves(*curves, CONFIG, 0)
-
-
-def test_curves_of_two_scorers_are_paired():
-    # 2 d - d^2 / 1: peak at 1; 2 d - 0.8 d^2: at 1.25
-    result = compare((2.0, 1.0), (2.0, 0.8))
-    assert (result["name"], result["n"]) == ("sft", 4)
-    assert result["peak_shift"] == pytest.approx({"value": 0.25, "low": 0.25, "high": 0.25})
-    assert result["accuracy_at_end"]["value"] == pytest.approx(0.2 * 1.5**2)
-    assert result["accuracy_at_end"]["low"] == pytest.approx(result["accuracy_at_end"]["high"])
-    same = compare((2.0, 1.0), (2.0, 1.0))
-    zero = dict.fromkeys(("value", "low", "high"), 0.0)
-    assert same["peak_shift"] == same["accuracy_at_end"] == zero
-    assert compare((2.0, 1.0), (2.0, -0.1))["peak_shift"] is None
 
 
 # The studies
@@ -304,7 +288,7 @@ RUN = {"runs": ["dpo"], "start": "sft", "reward": "preference", "sampling": DRAW
 STUDY = {
     "policy": "sft", "reward": "preference",
     "best_of_n": DRAWING | {"num_problems": 4, "num_samples": 16},
-    "fits": {"min_distance": 0.0, "num_bootstrap": 100, "confidence": 0.9},
+    "num_bootstrap": 100, "confidence": 0.9,
 }  # fmt: skip
 
 
@@ -374,7 +358,7 @@ def test_a_run_has_a_curve_for_each_scorer_that_scored_it():
     ]  # fmt: skip
     units = {name: {"proxy": 1.0, "gold": 1.0} for name in ("reward_model", "ensemble")}
     (curve,) = overoptimization.read_run_curve("ppo", rows_, units)
-    assert (curve.name, curve.scorer, curve.form) == ("ppo", "reward_model", "logarithmic")
+    assert (curve.name, curve.scorer) == ("ppo", "reward_model")
     assert curve.places == [0, 6]
     assert curve.gold.tolist() == [[0.5, 0.5], [0.0, 1.0]]
     assert curve.proxy.tolist() == [[1.0, 3.0], [1.0, 1.0]]

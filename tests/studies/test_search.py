@@ -13,14 +13,13 @@ import pytest
 import studied_run
 import torch
 from ruamel.yaml import YAML
-from studied_run import SEEDS, problem
+from studied_run import CASES, SEEDS, problem
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, exact, load
 from tiny_rollouts import make_prompts, make_sampler
 from vllm_installed import needs_vllm
 
 import stages
 from stages.algorithms.selection.step_scores import KINDS
-from stages.algorithms.statistics import crossed_means
 from stages.models import process_head
 from stages.models.process_head import ProcessHead, ProcessScorer, TokenizedSolution
 from stages.records import lines
@@ -29,14 +28,13 @@ from stages.records.steps import split_steps
 from stages.rows import DATA
 from stages.sampler import Sample
 from studies import equal_compute, search, search_results, step_search
-from studies.equal_compute import CostCurve, Place, SearchOutcome, place_on_curve
+from studies.equal_compute import CostCurve, SearchOutcome
 from studies.search_results import ProblemSearch, SearchCost, SearchSolution
 from studies.step_search import Candidate, Search, SearchConfig
 
 STEP, BREAK = 2, 9
 CONFIG = SearchConfig(
-    trees=1, keep=2, distinct=False, expand=3, max_steps=3, max_new_tokens=4,
-    temperature=1.0, aggregate="last", decimals=6,
+    trees=1, keep=2, expand=3, max_steps=3, max_new_tokens=4, temperature=1.0, aggregate="last",
 )  # fmt: skip
 PROMPTS = make_prompts(6)
 
@@ -98,7 +96,7 @@ def test_scores_equal_those_of_whole_solutions(scorer, aggregate):
     )
     for row, scores in zip(rows, expected, strict=True):
         assert row.step_scores == pytest.approx(scores, abs=1e-5)
-        assert row.score == pytest.approx(KINDS[aggregate](scores), abs=1e-5)
+        assert row.score == round(KINDS[aggregate](row.step_scores), step_search.DECIMALS)
     assert {row.finish_reason for row in rows} == {"stop", "length", "step"}
     assert max(len(row.step_scores) for row in rows) > 1
 
@@ -107,11 +105,10 @@ def test_one_sample_a_tree_is_plain_sampling(scorer):
     # Nothing is chosen then: every tree's solution is its sample, whatever its score.
     (step,) = searched(scorer, [PROMPTS], trees=5, keep=1, expand=1, max_steps=1)
     sampler = make_sampler(load("llama").double())
-    for cost, prompt in zip(step.rows[-len(PROMPTS) :], PROMPTS, strict=True):
+    for prompt in PROMPTS:
         rows = [r for r in step.rows if r.id == prompt.id and not isinstance(r, SearchCost)]
         assert sorted(row.tree for row in rows) == [0, 1, 2, 3, 4]
         assert all(row.kept for row in rows)
-        assert cost.dropped_tokens == 0
         seed = step_search.derive_seed(0, "search", prompt.id, 0, 0)
         (samples,) = sampler.sample(
             [prompt.prompt_ids], [seed], num_samples=5, temperature=1.0, max_new_tokens=4,
@@ -168,7 +165,6 @@ def test_a_scripted_search_continues_the_best_steps(scorer):
     assert [row.index for row in rows] == [0, 1, 2, 3, 4]
     assert rows[0].step_scores == [25 / 32, 30 / 32]
     assert cost.generated_tokens == 8 + 2 * 5
-    assert cost.dropped_tokens == 2, "the step that begins with 3"
     length = len(prompt.prompt_ids)
     assert cost.read_tokens == length + 2 * (length + 2)
     # Four candidates of one step, with a STEP each; then four of two, 6 or 7 tokens with two.
@@ -180,51 +176,25 @@ def test_a_scripted_search_continues_the_best_steps(scorer):
 def grown(parent, piece, score, *, finish="step", tree=0):
     """Each piece is a step."""
     return Candidate(
-        tree=tree, parent=parent, piece=list(piece), score=score, finish_reason=finish,
+        tree=tree, score=score, finish_reason=finish,
         ids=(*(parent.ids if parent else ()), *piece),
-        steps=[*(parent.steps if parent else []), list(piece)],
         step_scores=[*(parent.step_scores if parent else []), score],
     )  # fmt: skip
 
 
-STOP = {"finish": "stop"}
-CHOICES = {
-    # rounds of candidates, each (name, score, changes) after the one whose name begins its own;
-    # how many are kept; the beam, what goes on, and the solutions
-    "a finished solution stays in the competition": (
-        [[("done", 0.6, STOP), ("a", 0.9, {}), ("b", 0.5, {})], [("ac", 0.2, {}), ("ad", 0.3, {})]],
-        {"keep": 1}, ["done"], [], ["done"]),
-    "and is not continued": (
-        [[("a", 0.8, {}), ("b", 0.7, {}), ("done", 0.9, STOP)]],
-        {"keep": 2}, ["done", "a"], ["a"], None),
-    "its successor joins it": (
-        [[("a", 0.8, {}), ("b", 0.7, {}), ("done", 0.9, STOP)], [("ac", 0.85, STOP)]],
-        {"keep": 2}, ["done", "ac"], [], ["done", "ac"]),
-    "at the limit on steps live beams are solutions": (
-        [[("done", 0.5, STOP), ("a", 0.8, {}), ("b", 0.4, {})]],
-        {"keep": 1}, ["a"], ["a"], ["a", "done"]),
-    "trees do not compete": (
-        [[("a", 0.9, {}), ("b", 0.8, {}), ("c", 0.1, {"tree": 1}), ("d", 0.2, {"tree": 1})]],
-        {"keep": 1}, ["a", "d"], ["a", "d"], ["a", "d"]),
-    "of equal steps one is kept": (
-        [[("a", 0.9, {}), ("a", 0.9, {}), ("b", 0.1, {})]],
-        {"keep": 2, "distinct": True}, ["a", "b"], ["a", "b"], None),
-    "or both": (
-        [[("a", 0.9, {}), ("a", 0.9, {}), ("b", 0.1, {})]],
-        {"keep": 2}, ["a", "a"], ["a", "a"], None),
-}  # fmt: skip
+CHOICES = CASES["choices"]
 
 
 @pytest.mark.parametrize("case", CHOICES)
 def test_what_a_search_keeps(case):
-    rounds, options, *expected = CHOICES[case]
+    rounds, keep, expected = CHOICES[case].values()
     search, grown_by_name = Search(prompt=PROMPTS[0]), {}
     for candidates in rounds:
         grown_here = [
             grown(grown_by_name.get(name[0]), [ord(name[-1])], score, **changes)
             for name, score, changes in candidates
         ]
-        search.choose(grown_here, **{"distinct": False} | options)
+        search.choose(grown_here, keep=keep)
         grown_by_name |= {
             name: item for (name, *_), item in zip(candidates, grown_here, strict=True)
         }
@@ -237,42 +207,16 @@ def test_what_a_search_keeps(case):
 def test_kept_solutions_win_ties():
     search = Search(prompt=PROMPTS[0])
     twins = [grown(None, [5, 1], 0.9, finish="stop"), grown(None, [4, 1], 0.9, finish="stop")]
-    search.choose(twins[:1], keep=1, distinct=False)
+    search.choose(twins[:1], keep=1)
     search.beam = []
-    search.choose(twins[1:], keep=1, distinct=False)
+    search.choose(twins[1:], keep=1)
     assert search.beam == [twins[0]]
     assert search.solutions() == twins
 
 
-def test_cost_by_hand():
-    search = Search(prompt=PROMPTS[0])
-    search.request()  # the prompt: 2
-    kept, lost = grown(None, [4, 9], 0.9), grown(None, [5, 9], 0.5)
-    done = grown(None, [3, 1], 0.1, finish="stop")
-    search.choose([kept, lost, done], keep=1, distinct=False)
-    search.request()  # prompt and the kept step: 4
-    end, twin = (grown(kept, [6, 7, 1], 0.9, finish="stop") for _ in range(2))
-    cut = grown(kept, [8, 8, 8], 0.3, finish="length")
-    search.choose([end, twin, cut], keep=1, distinct=False)
-    assert search.live == []
-    cost = search.cost()
-    assert cost.depth == 2
-    assert cost.read_tokens == 2 + 4
-    assert cost.read_tokens_once == 2
-    assert cost.generated_tokens == 3 * 2 + 3 * 3
-    # Only the lost step leads to no solution: the one that was cut is one, and so is the guess.
-    assert cost.dropped_tokens == 2
-    # prompt, three steps of 2 tokens with their STEP, and two different ones of 3
-    assert cost.scored_tokens_once == 2 + 3 * 3 + 2 * 4
-    assert cost.scored_tokens == 0, "counted by the loop, which knows what the model reads"
-
-
 # Answers of a search
 
-COST = SearchCost(
-    id="p", depth=2, generated_tokens=100, dropped_tokens=30, read_tokens=50, read_tokens_once=20,
-    scored_tokens=70, scored_tokens_once=40,
-)  # fmt: skip
+COST = SearchCost(id="p", depth=2, generated_tokens=100, read_tokens=50, scored_tokens=70)
 
 
 def evaluate(*rows):
@@ -293,43 +237,26 @@ TIES = [("#### 5", 0.5), ("#### 6", 0.5), ("#### 7", 0.2), ("#### 7", 0.2)]
 
 
 @pytest.mark.parametrize(
-    ("solutions", "best", "weighted", "majority", "any_right"),
-    [(VOTES, 0.0, 1.0, 0.0, True), (TIES, 0.5, 0.5, 0.0, True), ([("", 0.5)], 0, 0, 0, False)],
+    ("solutions", "best", "weighted", "majority"),
+    [(VOTES, 0.0, 1.0, 0.0), (TIES, 0.5, 0.5, 0.0), ([("", 0.5)], 0, 0, 0)],
     ids=["votes", "ties", "unreadable"],
 )
-def test_three_ways_to_choose_an_answer(solutions, best, weighted, majority, any_right):
+def test_three_ways_to_choose_an_answer(solutions, best, weighted, majority):
     row = evaluate(*solutions)
     assert (row.best, row.weighted, row.majority) == (best, weighted, majority)
-    assert (row.any_right, row.num_solutions) == (any_right, len(solutions))
 
 
 def test_two_operations_per_parameter_and_token():
     row = evaluate(("#### 5", 0.5))
     assert row.flops == pytest.approx(2 * (3 * (50 + 100) + 7 * 70))
-    assert row.flops_once == pytest.approx(2 * (3 * (20 + 100) + 7 * 40))
-    assert (row.generated_tokens, row.dropped_tokens, row.depth) == (100, 30, 2)
-
-
-def test_summary_by_hand():
-    row = ProblemSearch(
-        id="p", num_solutions=4, best=1.0, weighted=1.0, majority=0.0, any_right=True, depth=2,
-        generated_tokens=100, dropped_tokens=30, read_tokens=50, read_tokens_once=20,
-        scored_tokens=70, scored_tokens_once=40, flops=1000.0, flops_once=600.0,
-    )  # fmt: skip
-    other = dataclasses.replace(row, best=0.0, majority=1.0, generated_tokens=50, flops=500.0)
-    summary = search_results.summarise_searches([[row, row, row, other]], confidence=0.95)
-    assert (summary["num_problems"], summary["generated_tokens"]) == (4, 350)
-    assert summary["per_problem"]["generated_tokens"] == 87.5
-    assert summary["per_problem"]["flops"] == 875.0
-    accuracies = summary["accuracies"]
-    values = [accuracies[name]["value"] for name in ("best", "majority", "best_minus_majority")]
-    assert values == [0.75, 0.25, 0.5]
-    assert accuracies["best"]["low"] < 0.75 < accuracies["best"]["high"]
-    accuracies = search_results.summarise_searches([[row] * 10], confidence=0.95)["accuracies"]
-    # 10 of 10: 1 - t of 9 degrees, 2.262157, times the root of 3 by 10; a difference is no rate
-    assert accuracies["any_right"] == pytest.approx({"value": 1.0, "low": 0.608183, "high": 1.0})
-    assert accuracies["majority"]["high"] == pytest.approx(1 - 0.608183, abs=1e-6)
-    assert accuracies["best_minus_majority"] == {"value": 1.0, "low": 1.0, "high": 1.0}
+    assert (row.generated_tokens, row.depth) == (100, 2)
+    other = dataclasses.replace(row, best=0.0, weighted=0.5, generated_tokens=50, flops=500.0)
+    outcome = search_results.average_searches([[row, other], [row, row]])
+    values = {way: column.tolist() for way, column in outcome.accuracy.items()}
+    assert values == {
+        "best": [[1, 0], [1, 1]], "weighted": [[1, 0.5], [1, 1]], "majority": [[1, 1], [1, 1]],
+    }  # fmt: skip
+    assert outcome.costs == {"flops": (3 * row.flops + 500) / 4, "tokens": 87.5}
 
 
 # Samples of equal cost
@@ -347,21 +274,14 @@ def curve(*means):
     return CostCurve(accuracy=dict(zip(COSTS, map(right_share, means), strict=True)), costs=costs)
 
 
-def outcome(flops, flops_once=10.0, tokens=3.0, **accuracy):
+def outcome(flops, tokens=3.0, **accuracy):
     values = {way: right_share(mean) for way, mean in accuracy.items()}
-    costs = {"flops": flops, "flops_once": flops_once, "tokens": tokens}
+    costs = {"flops": flops, "tokens": tokens}
     return SearchOutcome(accuracy=values, costs=costs)
 
 
 def compare(curves, **searches):
     return equal_compute.compare_at_equal_compute(curves, searches, confidence=0.95)
-
-
-def test_the_place_of_a_budget_on_a_curve():
-    places = {9.9: None, 10.0: Place(low=1, high=2, share=0.0),
-              25.0: Place(low=2, high=4, share=0.25), 40.0: Place(low=4, high=4, share=0.0),
-              400.0: Place(low=4, high=4, share=0.0)}  # fmt: skip
-    assert {budget: place_on_curve(COSTS, budget) for budget in places} == places
 
 
 def test_scoring_reads_equal_completions_once_and_a_token_per_step():
@@ -382,36 +302,29 @@ def test_searches_and_samples_are_compared_where_both_cost_the_same():
     assert beam["accuracy"]["best"]["value"] == 0.6
     versus = beam["versus"]["flops"]["majority"]
     assert (versus["n"], versus["n_cost"], versus["at_end"]) == (2, 20.0, False)
-    assert versus["ways"]["best"]["at_n"]["difference"] == pytest.approx(0.2)
-    # a quarter of the way from 0.4 to 0.8; cached, n is 1; three tokens are half way to 0.8
-    expected = {"flops": (2, 0.1), "flops_once": (1, 0.4), "tokens": (2, 0.0)}
-    for unit, (n, difference) in expected.items():
-        versus = beam["versus"][unit]["majority"]
-        assert versus["n"] == n
-        interpolated = versus["ways"]["best"]["interpolated"]["difference"]
-        assert interpolated == pytest.approx(difference)
-    ends = compare({"a": curve(0.2, 0.4, 0.8)}, s=outcome(400.0, 5.0, best=0.9))
+    # a quarter of the way from 0.4 to 0.8; three tokens are half way to 0.8; at the very cost of n
+    exact = compare({"a": curve(0.2, 0.4, 0.8)}, s=outcome(20.0, tokens=1.0, best=0.6))
+    versus = exact["searches"]["s"]["versus"]
+    assert {
+        unit: (row["a"]["n"], row["a"]["ways"]["best"]["value"]) for unit, row in versus.items()
+    } == {"flops": (2, pytest.approx(0.2)), "tokens": (1, pytest.approx(0.4))}
+    for unit, difference in {"flops": 0.1, "tokens": 0.0}.items():
+        gain = beam["versus"][unit]["majority"]["ways"]["best"]["value"]
+        assert gain == pytest.approx(difference)
+    ends = compare({"a": curve(0.2, 0.4, 0.8)}, s=outcome(400.0, tokens=0.5, best=0.9))
     versus = ends["searches"]["s"]["versus"]
     assert (versus["flops"]["a"]["at_end"], versus["flops"]["a"]["n"]) == (True, 4)
-    assert versus["flops_once"]["a"] is None
+    assert versus["tokens"]["a"] is None
     assert "costs less than n = 1" in search.render_report(
         ends, image="x.png", way="best", num_seeds=3
     )
 
 
 def test_differences_are_paired_by_problem():
-    def gain(search):
-        result = compare({"a": curve(0.5, 0.5, 0.5)}, beam=search)
-        return result["searches"]["beam"]["versus"]["flops"]["a"]["ways"]["best"]["at_n"]
-
     # as right on the very same problems: no doubt about the difference
-    assert gain(outcome(20.0, best=0.5)) == {"difference": 0.0, "low": 0.0, "high": 0.0}
-    first, second = right_share(0.5), 1.0 - right_share(0.5)
-    costs = {"flops": 20.0, "flops_once": 20.0, "tokens": 2.0}
-    opposed = gain(SearchOutcome(accuracy={"best": second}, costs=costs))
-    expected = crossed_means.estimate_means((second - first)[..., None], confidence=0.95)
-    assert opposed["low"] == pytest.approx(float(expected.low[0]))
-    assert opposed["low"] < -0.2 < 0.2 < opposed["high"]
+    result = compare({"a": curve(0.5, 0.5, 0.5)}, beam=outcome(20.0, best=0.5))
+    gain = result["searches"]["beam"]["versus"]["flops"]["a"]["ways"]["best"]
+    assert gain == {"value": 0.0, "low": 0.0, "high": 0.0}
 
 
 def test_the_verdict_follows_the_interval():
@@ -424,8 +337,8 @@ def test_the_verdict_follows_the_interval():
 # The study at work
 
 PRESET = {
-    "trees": 2, "keep": 1, "distinct": False, "expand": 2, "max_steps": 3, "max_new_tokens": 6,
-    "temperature": 1.0, "aggregate": "last", "decimals": 5,
+    "trees": 2, "keep": 1, "expand": 2, "max_steps": 3, "max_new_tokens": 6, "temperature": 1.0,
+    "aggregate": "last",
 }  # fmt: skip
 SETTINGS = {
     "policy": "sft", "process": "process", "way": "weighted", "confidence": 0.95,
@@ -486,42 +399,29 @@ def test_rows_and_metrics_fit_together(engine, folder, tmp_path):
     written = run_study(engine)
     metrics = json.loads(written["metrics.json"])
     assert set(metrics["searches"]) == {"dvts", "beam"}
+    tokens = []
     for seed in SEEDS:
-        seed_folder = STUDY / f"rows/{seed}"
-        solutions = list(lines.read_lines(seed_folder / "dvts.jsonl", SearchSolution))
-        results = list(lines.read_lines(seed_folder / "dvts_problems.jsonl", ProblemSearch))
+        solutions = list(lines.read_lines(STUDY / f"rows/{seed}/dvts.jsonl", SearchSolution))
+        results = list(lines.read_lines(STUDY / f"rows/{seed}/dvts_problems.jsonl", ProblemSearch))
         assert [row.id for row in results] == [f"test{n}" for n in range(6)]
         policy, process = metrics["parameters"][str(seed)]
         for result in results:
-            actual = [row for row in solutions if row.id == result.id]
-            assert result.num_solutions == len(actual)
-            assert {row.tree for row in actual} == {0, 1}
-            sampled = result.generated_tokens
+            assert {row.tree for row in solutions if row.id == result.id} == {0, 1}
             # Two trees of two samples, then one place in each.
-            assert sampled <= 2 * 2 * 6 * result.depth
-            assert result.scored_tokens >= result.scored_tokens_once
-            read = result.read_tokens + sampled
+            assert result.generated_tokens <= 2 * 2 * 6 * result.depth
+            read = result.read_tokens + result.generated_tokens
             assert result.flops == 2 * (policy * read + process * result.scored_tokens)
-    tokens = [
-        row.generated_tokens
-        for seed in SEEDS
-        for row in lines.read_lines(STUDY / f"rows/{seed}/dvts_problems.jsonl", ProblemSearch)
-    ]
-    summary = metrics["summaries"]["dvts"]
-    assert summary["generated_tokens"] == sum(tokens)
-    assert summary["per_problem"]["generated_tokens"] == pytest.approx(sum(tokens) / len(tokens))
+            tokens.append(result.generated_tokens)
     assert metrics["searches"]["dvts"]["tokens"] == pytest.approx(sum(tokens) / len(tokens))
     assert set(metrics["curves"]) == {"majority", "best-of-n, process", "weighted vote, process"}
     # Samples cost their tokens, and what a process model reads of them besides.
-    pools = [
-        completion
+    mean = np.mean([
+        len(row.completion_ids)
         for seed in SEEDS
-        for completion in lines.read_lines(DATA / f"samples/sft/{seed}/test.jsonl", Completion)
-    ]
-    mean = np.mean([len(row.completion_ids) for row in pools])
+        for row in lines.read_lines(DATA / f"samples/sft/{seed}/test.jsonl", Completion)
+    ])  # fmt: skip
     prompt = np.mean([len(prompt.prompt_ids) for prompt in studied_run.prompts("test", 6)])
     plain, scored = (metrics["curves"][name]["2"] for name in ("majority", "best-of-n, process"))
-    policy, _ = metrics["parameters"]["0"]
     assert plain["flops"] == pytest.approx(2 * policy * (prompt + 2 * mean))
     assert plain["tokens"] == scored["tokens"] == pytest.approx(2 * mean)
     assert scored["flops"] > plain["flops"]
@@ -529,5 +429,4 @@ def test_rows_and_metrics_fit_together(engine, folder, tmp_path):
     assert "| `dvts`, weighted vote |" in report
     assert "No verdict" in report, "of two seeds"
     assert written["plots/equal_compute.png"].startswith(b"\x89PNG")
-    assert json.loads((STUDY / "journal/key.json").read_text())["stage"].endswith("dvc.yaml:search")
     assert run_study(engine) == written

@@ -1,6 +1,5 @@
 """Detection of the first wrong step: numbers by hand, public solutions, and the study at work."""
 
-import csv
 import dataclasses
 import json
 
@@ -132,25 +131,6 @@ def test_long_solutions_are_refused_or_counted_and_problems_kept_apart():
     for truth in (None, [True]):
         with pytest.raises(ValueError, match="truth is known"):
             find_first_error(dataclasses.replace(short, true_labels=truth))
-
-
-def prediction(scores: list[float], first_error: int) -> StepPrediction:
-    return StepPrediction(id="a", index=0, scores=scores, predicted=-1, first_error=first_error)
-
-
-def test_scores_by_distance_from_the_first_error(tmp_path):
-    rows = [prediction([0.9, 0.2, 0.5], 1), prediction([0.4], 0), prediction([0.8, 0.6], -1)]
-    places = [tuple(place) for place in step_errors.average_around_first_error(rows)]
-    assert places == [(-1, 0.9, 1), (0, (0.2 + 0.4) / 2, 2), (1, 0.5, 1)]
-    far = step_errors.average_around_first_error([prediction([0.5] * 12, 6)])
-    assert [place[0] for place in far] == list(range(-3, 4))
-    for name in ("a", "b"):
-        step_errors.draw_plots(tmp_path / name, rows, 0.5)
-    for file in ("step_scores.png", "step_scores.csv"):
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-    with (tmp_path / "a/step_scores.csv").open(encoding="utf-8") as file:
-        table = list(csv.reader(file))
-    assert table[1:] == [["-1", "0.9", "1"], ["0", "0.3", "2"], ["1", "0.5", "1"]]
 
 
 # The study at work

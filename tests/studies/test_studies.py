@@ -12,7 +12,7 @@ import pytest
 import studied_run
 from dvc.repo import Repo
 from pydantic import Field
-from studied_run import ROOT
+from studied_run import CASES, ROOT
 
 from stages.config import PARAMS_PATH, PRESETS_PATH, Params, read_yaml
 from stages.rows import ENTRY_POINTS
@@ -107,43 +107,12 @@ def test_intervals_by_hand(case):
 
 # `python -m studies`: a study is a stage of the project once it has run
 
-PIPELINE = {
-    "made": {"cmd": "mkdir -p data/rewards && cp input data/rewards/a", "deps": ["input"],
-             "outs": ["data/rewards/a"]},
-}  # fmt: skip
-COPY = "mkdir -p data/studies/{0} && cp {1} data/studies/{0}/metrics.json"
-STUDIES = {
-    "counted": {
-        "foreach": "${counted.rows}",
-        "do": {
-            "cmd": COPY.format("counted/${item}", "data/rewards/${item}"),
-            "deps": ["data/rewards/${item}"],
-            "params": [{str(STUDY_PARAMS): ["counted"]}],
-            "metrics": ["data/studies/counted/${item}/metrics.json"],
-        },
-    },
-    "paired": {
-        "foreach": "${paired.rows}",
-        "do": {
-            "cmd": COPY.format("paired/${key}", "${item.of}"),
-            "deps": ["${item.of}"],
-            "metrics": ["data/studies/paired/${key}/metrics.json"],
-        },
-    },
-    "summed": {
-        "cmd": COPY.format("summed", "data/studies/counted/a/metrics.json"),
-        "deps": ["data/studies/counted"],
-        "metrics": ["data/studies/summed/metrics.json"],
-    },
-    "failing": {"cmd": "exit 3", "deps": ["data/rewards"], "outs": ["data/studies/failing/rows"]},
-}
-
 
 @pytest.fixture
 def repository(tmp_path, folder):
     """A DVC project, in git, of one stage that no study is among, and definitions of studies."""
-    studied_run.write_yaml(Path("dvc.yaml"), {"stages": PIPELINE})
-    studied_run.write_yaml(command.DEFINITIONS, {"stages": STUDIES})
+    studied_run.write_yaml(Path("dvc.yaml"), {"stages": CASES["pipeline"]})
+    studied_run.write_yaml(command.DEFINITIONS, {"stages": CASES["definitions"]})
     paired = {"rows": {"first": {"of": "data/rewards/a"}, "second": {"of": "input"}}}
     studied_run.write_yaml(STUDY_PARAMS, {"counted": {"rows": ["a"]}, "paired": paired})
     shutil.copy(ROOT / ".gitignore", tmp_path)
@@ -244,7 +213,7 @@ def test_the_studies_that_a_study_reads_come_with_it():
     definitions, parameters = (read_yaml(ROOT / path) for path in
                                (command.DEFINITIONS, STUDY_PARAMS))  # fmt: skip
     resolved = {
-        name: list(command.resolve_names([name], definitions["stages"], parameters))
+        name: command.resolve_names([name], definitions["stages"], parameters)
         for name in ("search", "checkpoints@ppo", "overoptimization")
     }
     assert resolved == {
@@ -260,19 +229,7 @@ def test_the_studies_that_a_study_reads_come_with_it():
 
 # Copies of a run, in which some studies train again
 
-PLAN = {
-    "policies": {
-        "sft": {"train": "sft", "preset": "sft", "from": "base", "on": "demonstrations"},
-        "dpo": {"train": "dpo", "preset": "dpo", "from": "sft", "on": "pairs/verifier"},
-        "ppo": {"train": "ppo", "preset": "p", "from": "sft", "on": "rewards/preference"},
-    },
-    "pools": {"sft": {"from": "sft", "split": "preference"}},
-    "pairs": {"verifier": {"by": "verifier", "preset": "v", "from": "sft", "on": "pools/sft"}},
-    "steps": {},
-    "rewards": {
-        "preference": {"by": "preference", "preset": "b", "from": "sft", "on": "pairs/verifier"}
-    },
-}
+PLAN = CASES["plan"]
 STAND_IN = """
 import os, pathlib, sys
 out = pathlib.Path("data/samples") / sys.argv[2]
@@ -304,25 +261,13 @@ def test_rows_come_after_what_they_are_made_from():
     assert copies.list_needed_rows(PLAN, "policies", "base") == []
 
 
-DPO = ("dpo", "--train", "dpo", "--preset", "dpo", "--from", "sft", "--on", "pairs/verifier")
-COMMANDS = {
-    ("policies", "dpo"): ("train_dpo", DPO, "policies/dpo/model", "train@dpo"),
-    ("pools", "sft"): (
-        "pool", ("sft", "--from", "sft", "--split", "preference"), "pools/sft", "pool@sft"),
-    ("pairs", "verifier"): ("label_verifier", None, "pairs/verifier", "label@verifier"),
+@pytest.mark.parametrize("row", CASES["commands"])
+def test_the_command_of_a_row_is_that_of_dvc(row):
     # a child dies with the study only if `runtime/process` knows it by DVC's name of its stage
-    ("steps", "sft"): ("steps_completions", None, "steps/sft", "label_steps@sft"),
-    ("rewards", "preference"): (
-        "reward_preference", None, "rewards/preference", "reward@preference"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("table", "name"), COMMANDS)
-def test_the_command_of_a_row_is_that_of_dvc(table, name):
-    steps = {"sft": {"by": "completions", "preset": "c", "from": "sft", "on": "pools/sft"}}
-    made = copies.make_row_command(table, name, (PLAN | {"steps": steps})[table][name])
-    entry_point, words, output, stage = COMMANDS[table, name]
-    assert made == (entry_point, words or made.words, output, stage)
+    table, name = row.split("/")
+    made = copies.make_row_command(table, name, PLAN[table][name])
+    entry_point, words, output, stage = CASES["commands"][row]
+    assert made == (entry_point, tuple(words or made.words), output, stage)
     assert entry_point in ENTRY_POINTS
     stages = read_yaml(ROOT / "dvc.yaml")["stages"]
     assert stages[stage.partition("@")[0]]["foreach"] == f"${{{table}}}"

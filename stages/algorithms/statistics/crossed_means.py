@@ -1,15 +1,13 @@
 """Means over training seeds and problems: intervals, tests, and power analysis.
 
 Both seeds and problems are random factors. `detectable_difference` is the smallest difference that
-an experiment detects, and `required_sizes` the experiment that detects a given difference (for one
-seed: Miller 2024, https://arxiv.org/abs/2411.00640, section 5). Both take the estimated variance
-for certain; `forecast_difference` simulates the test instead. How often all of it errs:
-`python -m tests.error_rates`.
+an experiment detects (for one seed: Miller 2024, https://arxiv.org/abs/2411.00640, section 5). It
+takes the estimated variance for certain; `forecast_difference` simulates the test instead. How
+often all of it errs: `python -m tests.error_rates`.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -326,28 +324,6 @@ def forecast_difference(
     mean = math.sqrt(true_variance) * stream.standard_normal(NUM_DRAWS)
     detectable = float(np.quantile(tested - mean, design.power))
     return DifferenceForecast(detectable, half_width=float(np.median(shown)))
-
-
-def required_sizes(
-    components: VarianceComponents,
-    effect: float,
-    design: PowerDesign,
-    *,
-    num_seeds: int,
-    num_problems: int,
-) -> tuple[int | None, int | None]:
-    """Problems, with S seeds, that detect a mean difference of `effect`; and seeds, with P.
-
-    `components` are of one column. None: no number detects it, or there is a single seed, from
-    which the variance over seeds cannot be estimated.
-    """
-    difference = partial(detectable_difference, components, design)
-    problems = find_fewest(lambda p: difference(num_seeds=num_seeds, num_problems=p), effect)
-    if num_seeds == 1:
-        return problems, None
-    return problems, find_fewest(
-        lambda s: difference(num_seeds=s, num_problems=num_problems), effect
-    )
 
 
 def find_fewest(detectable_with: Callable[[int], Columns | float], effect: float) -> int | None:

@@ -7,13 +7,12 @@ better completion is the longer one. So `length_buckets` groups pairs by the dif
 lengths, for an accuracy in each. Singhal et al. 2023, "A Long Way to Go"
 (https://arxiv.org/abs/2310.03716), find that most of what PPO gains in such a reward is length.
 
-Calibration: whether predictions of probability q come true with frequency q, by reliability bins
-and the expected calibration error.
+Calibration: whether predictions of probability q come true with frequency q, by the expected
+calibration error.
 """
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -90,18 +89,6 @@ def length_buckets(
     return {name: place == number for number, name in enumerate(names)}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReliabilityBin:
-    """Predictions of about the same probability."""
-
-    confidence: float
-    """Mean predicted probability."""
-    accuracy: float
-    """Mean outcome."""
-    count: int
-    """Predictions in the bin, at least 1."""
-
-
 def equal_mass(probabilities: Samples, num_bins: int) -> Numbers:
     """Bins with as many predictions each as can be: bin = floor(K rank / N), rank from 0.
 
@@ -126,21 +113,6 @@ def preferred_side(margins: Pairs, labels: Pairs) -> tuple[Pairs, Pairs]:
     """
     confidence = 1.0 / (1.0 + np.exp(-np.abs(margins)))
     return confidence, 0.5 + np.sign(margins) * (labels - 0.5)
-
-
-def reliability_bins(
-    probabilities: Samples, outcomes: Samples, *, num_bins: int
-) -> list[ReliabilityBin]:
-    """The bins that have members, by rising confidence; arguments as of the error below."""
-    bins = equal_mass(probabilities, num_bins)
-    return [
-        ReliabilityBin(
-            confidence=float(probabilities[bins == number].mean()),
-            accuracy=float(outcomes[bins == number].mean()),
-            count=int((bins == number).sum()),
-        )
-        for number in np.unique(bins)
-    ]
 
 
 def expected_calibration_error(

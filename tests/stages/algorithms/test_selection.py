@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from stages.algorithms import length_and_repetition, packing
+from stages.algorithms import packing
 from stages.algorithms.selection import best_of_n, step_scores, votes
 
 
@@ -167,18 +167,6 @@ def test_a_beam_is_chosen_tree_by_tree_without_copies(seed):
                 expected.append(top)
                 open_ = [i for i in open_ if solutions[i] != solutions[top]]
     assert step_scores.select_beam(scores, trees, solutions, keep=keep) == expected
-
-
-def test_the_longest_repeat_is_that_of_every_pair_of_runs():
-    for tokens in itertools.product(range(3), repeat=6):
-        places = range(6)
-        runs = [
-            length
-            for length in range(1, 6)
-            for one, other in itertools.combinations(places, 2)
-            if other + length <= 6 and tokens[one : one + length] == tokens[other : other + length]
-        ]
-        assert length_and_repetition.longest_repeat(tokens) == max(runs, default=0), tokens
 
 
 @pytest.mark.parametrize("limit", [1, 20, 37, 1000])
