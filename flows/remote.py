@@ -191,7 +191,9 @@ class ResultExchange:
         return False
 
     def push(self, name: str) -> None:
-        """Send the objects of a stage's result, then its entry."""
+        """Send the objects of a stage's result, then its entry; its seeds are of no more use."""
+        from flows import seeds
+
         stage, key, locked = dvc_internals.load_stage(self.repo, name, refresh=False)
         if key is None or locked is None or not stage.outs_cached():
             return
@@ -206,6 +208,7 @@ class ResultExchange:
             fs = self.entries.fs
             fs.put_file(str(path), fs.join(self.entries.path, "runs", key[:2], key, path.name))
         self.push_records(name, key)
+        seeds.forget(self, name, key)
 
     def push_records(self, name: str, key: str) -> None:
         """Send the run records of these inputs that the remote lacks; each run.json last."""
