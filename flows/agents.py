@@ -72,8 +72,7 @@ def stage(
         timeout_hours: for one attempt.
         seed: the one to finish and to push, where the stage is not to be run as a whole.
     """
-    seconds = None if timeout_hours is None else timeout_hours * 3600
-    runner = Runner(root=Path.cwd(), log=make_log(), timeout_seconds=seconds)
+    runner = Runner(root=Path.cwd(), log=make_log(), timeout_hours=timeout_hours)
     with heartbeat(UUID(str(flow_run.id)), runner.cancel):
         try:
             restore_upstream(name, runner)
@@ -269,12 +268,11 @@ class AgentRun:
 
         A run that is being cancelled is not joined.
         """
-        seconds = self.runner.timeout_seconds
         parameters: dict[str, Any] = {
             "name": self.node.name,
             "inputs": self.inputs,
             "commit": self.commit,
-            "timeout_hours": None if seconds is None else seconds / 3600,
+            "timeout_hours": self.runner.timeout_hours,
         }
         if self.seed is not None:
             parameters["seed"] = self.seed

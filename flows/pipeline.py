@@ -107,8 +107,7 @@ def pipeline(
         alert: notification block to which a failure is reported, for example `slack-webhook/team`.
     """
     add_tags()
-    seconds = None if timeout_hours is None else timeout_hours * 3600
-    runner = Runner(root=Path.cwd(), log=make_log(), timeout_seconds=seconds)
+    runner = Runner(root=Path.cwd(), log=make_log(), timeout_hours=timeout_hours)
     plan = make_plan(runner.root, stages)
     if seeds and not pools:
         raise ValueError("seeds: expected pools, too, whose agents compute them. Add --pools.")

@@ -47,8 +47,7 @@ def run_point(changes: list[str], commit: str, timeout_hours: float | None = Non
         commit: that of the clone in which the sweep was queued; the agent's must be the same.
         timeout_hours: none means no limit.
     """
-    seconds = None if timeout_hours is None else timeout_hours * 3600
-    runner = Runner(root=Path.cwd(), log=make_log(), timeout_seconds=seconds)
+    runner = Runner(root=Path.cwd(), log=make_log(), timeout_hours=timeout_hours)
     name, here = name_point(changes), describe_commit(runner.root)
     if here != commit:
         return Failed(message=f"{runner.root}: expected commit {commit}, found {here}: update it")
@@ -68,7 +67,7 @@ def run_point(changes: list[str], commit: str, timeout_hours: float | None = Non
     command = [*DVC, "exp", "run", "--temp", "--name", name, *options]
     with heartbeat(UUID(str(flow_run.id)), runner.cancel):
         try:
-            status = runner.run(command, take, runner.timeout_seconds)
+            status = runner.run(command, take, timeout_hours)
         except TimeoutError as error:
             return Failed(message=f"timeout: {error}")
     if status != 0:

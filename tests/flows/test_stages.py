@@ -76,7 +76,7 @@ def test_a_path_in_use_is_given_up_after_a_while_but_not_by_a_seed_and_a_timeout
     result = run_stage("a", script([BUSY, (0, "")]), seed=1)
     assert (result.outcome, result.attempts) == (StageOutcome.EXECUTED, 2)
     (tmp_path / "attempt").write_text("exec sleep 600")
-    result = run_stage("a", Runner(root=tmp_path, timeout_seconds=0.3))
+    result = run_stage("a", Runner(root=tmp_path, timeout_hours=0.3 / 3600))
     assert (result.outcome, result.attempts) == (StageOutcome.FAILED, 1)
     assert "timeout" in result.reason
 
@@ -92,26 +92,6 @@ def test_reason_of_a_failure(lines: list[str], error: str) -> None:
 
 
 # The same with DVC itself.
-
-
-def test_a_result_is_skipped_restored_and_executed(toy: ToyRepo) -> None:
-    runner = Runner(root=toy.path)
-
-    def run(stage: str, **section: object) -> str:
-        toy.change(left=section)
-        return run_stage(stage, runner).outcome.value
-
-    assert run("prepare") == "skipped"
-    for path in (toy.path / "data/prepare").iterdir():
-        path.unlink()
-    assert run("prepare") == "restored"
-    lines: list[str] = []
-    toy.change(left={"mode": "other"})
-    result = run_stage("side@left", replace(runner, log=lines.append))
-    assert (result.outcome.value, result.attempts, result.reason) == ("executed", 1, "")
-    assert "working on data/side/left" in lines
-    assert not any("git add" in line for line in lines)
-    assert run("side@left", mode="work") == "restored"
 
 
 @pytest.mark.slow
@@ -267,7 +247,7 @@ def test_a_run_ends_with_its_grandchild_at_a(tmp_path: Path, cause, error) -> No
             raise RuntimeError
 
     with pytest.raises(error):
-        runner.run(PARENT, take, timeout_seconds=1.0 if cause == "timeout" else None)
+        runner.run(PARENT, take, timeout_hours=1 / 3600 if cause == "timeout" else None)
     wait_until(lambda: not is_running(pids[0]), "the end of the grandchild", 60)
 
 
