@@ -64,7 +64,7 @@ def main() -> int:
                 return exchange.fetch(*names)
             case "fetch-or-seeds":
                 if (status := exchange.fetch(*names)) is RemoteStatus.ABSENT:
-                    seeds.fetch(exchange, *names)
+                    seeds.fetch(exchange, names[0])
                 return status
             case "fetch-seed":
                 return seeds.fetch(exchange, names[0], int(names[1]))
