@@ -72,8 +72,7 @@ def stage(
         timeout_hours: for one attempt.
         seed: the one to finish and to push, where the stage is not to be run as a whole.
     """
-    seconds = None if timeout_hours is None else timeout_hours * 3600
-    runner = Runner(root=Path.cwd(), log=make_log(), timeout_seconds=seconds)
+    runner = Runner(root=Path.cwd(), log=make_log(), timeout_hours=timeout_hours)
     with heartbeat(UUID(str(flow_run.id)), runner.cancel):
         try:
             restore_upstream(name, runner)
@@ -86,7 +85,14 @@ def stage(
     where = f"{socket.gethostname()}, {runner.root.name}"
     if not result.outcome.good:
         return Failed(message=f"on {where}, for a pipeline at {commit}: {result.reason}")
-    return Completed(name=result.outcome.value.capitalize(), message=f"on {where}")
+    return to_state(replace(result, reason=f"on {where}"))
+
+
+def to_state(result: Result) -> State:
+    """The state in which a task ends on Prefect's page."""
+    if result.outcome.good:
+        return Completed(name=result.outcome.value.capitalize(), message=result.reason)
+    return Failed(message=result.reason)
 
 
 def make_log() -> Callable[[str], None]:
@@ -95,11 +101,21 @@ def make_log() -> Callable[[str], None]:
     return lambda line: logger.info(STAGE_TIME.sub("", line))
 
 
-def describe_refusal(error: PrefectHTTPStatusError) -> str:
-    """Message on a request that the server refuses, without the password of its address."""
-    return (
-        f"Prefect's server refuses a request: {hide_secrets(repr(error))}. If it asks for a "
-        f"password, set PREFECT_API_AUTH_STRING=user:password here, too"
+def check_server() -> None:
+    """A ValueError if there is a PREFECT_API_URL and its server does not answer, or refuses us."""
+    if PREFECT_API_URL.value():
+        try:
+            with get_client(sync_client=True) as client:
+                client.api_version()
+        except NO_ANSWER as error:
+            raise ValueError(describe_failure(error)) from None
+
+
+def describe_failure(error: Exception) -> str:
+    """Message on a request that failed, without the password of the server's address."""
+    return hide_secrets(
+        f"expected an answer of Prefect's server at {PREFECT_API_URL.value()}, found {error!r}: "
+        f"start it; if it asks for a password, set PREFECT_API_AUTH_STRING=user:password here, too"
     )
 
 
@@ -180,9 +196,7 @@ class Agents:
         def finish(name: str, seed: int) -> State:  # noqa: ARG001 - shown on the page
             of_seed = replace(runner, log=make_log())
             result = results[seed] = AgentRun(node, inputs, self.commit, of_seed, seed).run()
-            if result.outcome.good:
-                return Completed(name=result.outcome.value.capitalize(), message=result.reason)
-            return Failed(message=result.reason)
+            return to_state(result)
 
         with ThreadPoolExecutor(len(node.seeds)) as pool:
             for seed in node.seeds:
@@ -254,12 +268,11 @@ class AgentRun:
 
         A run that is being cancelled is not joined.
         """
-        seconds = self.runner.timeout_seconds
         parameters: dict[str, Any] = {
             "name": self.node.name,
             "inputs": self.inputs,
             "commit": self.commit,
-            "timeout_hours": None if seconds is None else seconds / 3600,
+            "timeout_hours": self.runner.timeout_hours,
         }
         if self.seed is not None:
             parameters["seed"] = self.seed
@@ -335,9 +348,9 @@ class AgentRun:
                 # minute without a message.
                 return Context().run(send)
             except NO_ANSWER as error:
-                reason = hide_secrets(repr(error))
                 if isinstance(error, PrefectHTTPStatusError) and error.response.status_code < 500:
-                    raise ValueError(describe_refusal(error)) from None
+                    raise ValueError(describe_failure(error)) from None
+                reason = hide_secrets(repr(error))
                 seconds = time.monotonic() - started
                 if seconds > OUTAGE_SECONDS:
                     raise ConnectionError(

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import re
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -169,41 +168,6 @@ def save_entry(repo: Any, key: str, entry: Entry) -> Path:
 def stage_with_outputs(repo: Any, stage: Any, entry: Entry) -> Any:
     """The stage with the outputs that an entry names."""
     return repo.stage_cache._create_stage(entry, wdir=stage.wdir)
-
-
-def add_folder(repo: Any, path: Path) -> Any:
-    """The list of a folder's files, put with them into the cache of this clone."""
-    from dvc_data.hashfile.build import build
-    from dvc_data.hashfile.transfer import transfer
-    from dvc_objects.fs.local import LocalFileSystem
-
-    cache = repo.cache.local
-    staging, _, tree = build(cache, str(path), LocalFileSystem(), cache.hash_name)
-    transfer(staging, cache, {tree.hash_info}, shallow=False, hardlink=True)
-    return tree
-
-
-def make_digest(value: str) -> Any:
-    """The digest of an object as DVC's libraries take it."""
-    from dvc_data.hashfile.hash_info import HashInfo
-
-    return HashInfo("md5", value)
-
-
-def load_folder(repo: Any, info: Any) -> Any:
-    """The list of a folder's files, which the cache of this clone has."""
-    from dvc_data.hashfile.tree import Tree
-
-    return Tree.load(repo.cache.local, info)
-
-
-def link_object(repo: Any, info: Any, path: Path) -> None:
-    """A second name for a file of the cache of this clone; a copy where there is none."""
-    source = repo.cache.local.oid_to_path(info.value)
-    try:
-        os.link(source, path)
-    except OSError:
-        shutil.copyfile(source, path)
 
 
 def remove_from_lock(repo: Any, stage: Any) -> None:

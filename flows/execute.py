@@ -107,7 +107,7 @@ def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
             command = [*DVC, "repro", "--single-item", name]
             if seed is not None:
                 command = [sys.executable, "-m", "flows.seeds", name, str(seed)]
-            status = runner.run(command, output.add_line, runner.timeout_seconds)
+            status = runner.run(command, output.add_line, runner.timeout_hours)
             trouble = classify(status, "\n".join(output.tail), is_gpu_shared=is_shared)
             if status != 0:
                 reason = f"{trouble.value}: {find_error(output.tail)}"

@@ -7,7 +7,6 @@
 """
 
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
@@ -17,7 +16,7 @@ from rich.table import Table
 
 from flows.command_line import make_parser, run
 from flows.lock import flatten
-from flows.process import DVC, child_environment
+from flows.plan import run_dvc
 
 ACCURACY = "accuracy"
 UNFINISHED = ("queued", "running", "failed")
@@ -28,22 +27,11 @@ Experiment = Mapping[str, Any]
 """A commit or experiment, as `dvc exp show --json` has it."""
 
 
-def read_experiments(root: Path) -> list[Any]:
-    """What `dvc exp show --json` prints: the folder, then HEAD with its experiments."""
-    command = [*DVC, "exp", "show", "--json"]
-    result = subprocess.run(
-        command, cwd=root, env=child_environment(), capture_output=True, text=True, check=False
-    )
-    if result.returncode != 0:
-        raise ValueError(f"`dvc exp show` failed: {result.stderr.strip()}")
-    return json.loads(result.stdout)
-
-
 def tabulate_experiments(shown: Sequence[Any], measure: str | None = None) -> tuple[str, Rows]:
     """The measure, and a row for HEAD and each of its experiments, by name.
 
     Args:
-        shown: What `read_experiments` returns.
+        shown: What `dvc exp show --json` prints: the folder, then HEAD with its experiments.
         measure: Name of a file in data/headlines; None: accuracy, or else the first.
 
     Raises:
@@ -110,7 +98,8 @@ def main() -> None:
     parser = make_parser("flows.experiments", __doc__)
     parser.add_argument("--measure", help="name of a file in data/headlines; default: accuracy")
     options = parser.parse_args()
-    measure, rows = tabulate_experiments(read_experiments(Path.cwd()), options.measure)
+    shown = json.loads(run_dvc(Path.cwd(), "exp", "show", "--json"))
+    measure, rows = tabulate_experiments(shown, options.measure)
     table = Table(title=measure, title_justify="left")
     columns = list(dict.fromkeys(column for row in rows for column in row))
     for column in columns:

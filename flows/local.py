@@ -61,8 +61,7 @@ def main() -> int:
     parser.add_argument("-q", "--quiet", action="store_true", help=text)
     options = parser.parse_args()
     exit_when_terminated()
-    hours = options.timeout_hours
-    runner = Runner(root=Path.cwd(), timeout_seconds=None if hours is None else hours * 3600)
+    runner = Runner(root=Path.cwd(), timeout_hours=options.timeout_hours)
     run = run_shared if options.remote else run_stage
 
     console = Console()

@@ -152,12 +152,10 @@ def show_file(root: Path, revision: str, path: str) -> bytes | None:
     except FileNotFoundError:
         raise ValueError(f"commit {revision} cannot be read without git: install it") from None
     error = result.stderr.decode(errors="replace")
-    if "dubious ownership" in error:
-        raise ValueError(f"commit {revision} cannot be read: {error.strip()}")
-    if "not a git repository" in error:
+    if "dubious ownership" in error or "not a git repository" in error:
         raise ValueError(
-            f"commit {revision} cannot be read, because {root} is not in a git repository: name "
-            f"two dvc.lock files to compare"
+            f"commit {revision} cannot be read in {root}: {error.strip()}\nDo what git says, or "
+            f"name two dvc.lock files to compare"
         )
     return result.stdout if result.returncode == 0 else None
 

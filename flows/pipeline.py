@@ -33,12 +33,11 @@ from prefect.blocks.abstract import NotificationBlock
 from prefect.blocks.core import Block
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State
-from prefect.exceptions import PrefectHTTPStatusError
 from prefect.runtime import deployment
 from prefect.runtime import flow_run as current_run
 from prefect.states import Completed, Failed
 
-from flows.agents import Agents, describe_refusal, make_log
+from flows.agents import Agents, check_server, make_log, to_state
 from flows.command_line import run
 from flows.execute import Result, StageOutcome, run_stage
 from flows.local import make_parser, print_report, run_plan, summary, table_rows
@@ -108,8 +107,7 @@ def pipeline(
         alert: notification block to which a failure is reported, for example `slack-webhook/team`.
     """
     add_tags()
-    seconds = None if timeout_hours is None else timeout_hours * 3600
-    runner = Runner(root=Path.cwd(), log=make_log(), timeout_seconds=seconds)
+    runner = Runner(root=Path.cwd(), log=make_log(), timeout_hours=timeout_hours)
     plan = make_plan(runner.root, stages)
     if seeds and not pools:
         raise ValueError("seeds: expected pools, too, whose agents compute them. Add --pools.")
@@ -132,9 +130,7 @@ def pipeline(
         if plan[name].changes:
             result = run_node(plan[name], replace(runner, log=make_log()))
         finished[name] = result
-        if result.outcome.good:
-            return Completed(name=result.outcome.value.capitalize(), message=result.reason)
-        return Failed(message=result.reason)
+        return to_state(result)
 
     def run_task(node: StageNode) -> Result:
         # These have ended; naming them draws the edges of the graph on Prefect's page.
@@ -197,19 +193,9 @@ def main() -> int:
     if options.seeds and not options.pools:
         parser.error("--seeds needs --pools, whose agents compute them")
     exit_when_terminated()
-    try:
-        state = pipeline(
-            options.stages or None,
-            max_parallel=options.max_parallel,
-            timeout_hours=options.timeout_hours,
-            remote=options.remote,
-            pools=options.pools,
-            seeds=options.seeds,
-            alert=options.alert,
-            return_state=True,
-        )
-    except PrefectHTTPStatusError as error:
-        raise ValueError(describe_refusal(error)) from None
+    check_server()
+    words = vars(options)
+    state = pipeline(words.pop("stages") or None, **words, return_state=True)
     return 0 if state.is_completed() else 1
 
 

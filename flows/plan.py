@@ -87,9 +87,8 @@ def read_graph(root: Path) -> dict[str, StageNode]:
 def read_seeds(root: Path) -> tuple[int, ...]:
     """The list `seeds` of params.yaml; empty where there is none, which `plan` refuses."""
     path = root / "params.yaml"
-    content = YAML(typ="safe").load(path) if path.is_file() else None
-    seeds = content.get(SEEDS) if isinstance(content, dict) else None
-    return tuple(seed for seed in seeds if isinstance(seed, int)) if isinstance(seeds, list) else ()
+    seeds = (YAML(typ="safe").load(path) or {}).get(SEEDS) if path.is_file() else None
+    return tuple(seeds) if isinstance(seeds, list) else ()
 
 
 def downstream(graph: dict[str, StageNode], names: set[str]) -> set[str]:

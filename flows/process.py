@@ -41,7 +41,7 @@ class Runner:
     """Takes each line that a user should see."""
     cancel: threading.Event = field(default_factory=threading.Event)
     """Once set, every running command is ended, and no pause is waited for."""
-    timeout_seconds: float | None = None
+    timeout_hours: float | None = None
     """Limit for one attempt of one stage; None: no limit."""
     show: Callable[[dict[str, Any]], None] | None = None
     """Takes how far a stage is, about once a second, in place of lines of its output."""
@@ -52,7 +52,7 @@ class Runner:
         self,
         command: list[str],
         on_line: Callable[[str], None],
-        timeout_seconds: float | None = None,
+        timeout_hours: float | None = None,
     ) -> int:
         """Exit status of `command`; each line of its output goes to `on_line`, in this thread.
 
@@ -60,7 +60,7 @@ class Runner:
         from a Prefect worker reaches it too; in a session of its own it would survive.
 
         Raises:
-            TimeoutError: after `timeout_seconds`; the process tree has ended.
+            TimeoutError: after `timeout_hours`; the process tree has ended.
             StoppedError: soon after `cancel` is set; the process tree has ended.
         """
 
@@ -91,9 +91,10 @@ class Runner:
             while child.poll() is None:
                 forward(lines, take, POLL_SECONDS)
                 if self.cancel.is_set():
-                    raise StoppedError(f"cancelled after {time.monotonic() - started:.0f} s")
-                if timeout_seconds is not None and time.monotonic() - started > timeout_seconds:
-                    raise TimeoutError(f"not done after {timeout_seconds:g} s")
+                    raise StoppedError("cancelled")
+                seconds = time.monotonic() - started
+                if timeout_hours is not None and seconds > 3600 * timeout_hours:
+                    raise TimeoutError(f"not done after {seconds:.0f} s")
         except BaseException:
             kill_tree(child.pid)
             child.wait()

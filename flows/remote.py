@@ -50,6 +50,8 @@ def main() -> int:
     """Run the command; returns its exit status."""
     from dvc.exceptions import DvcException
 
+    from flows import seeds
+
     final = (
         PermissionError, DvcException, ImportError, ValueError, TypeError, LookupError,
         AttributeError,
@@ -57,31 +59,25 @@ def main() -> int:
     try:
         action, *names = sys.argv[1:]
         exchange = ResultExchange(Path.cwd())
-        if action == "fetch":
-            return exchange.fetch(*names)
-        if action != "push":
-            return exchange_seeds(exchange, action, *names)
-        for name in names:
-            exchange.push(name)
+        match action:
+            case "fetch":
+                return exchange.fetch(*names)
+            case "fetch-or-seeds":
+                if (status := exchange.fetch(*names)) is RemoteStatus.ABSENT:
+                    seeds.fetch(exchange, names[0])
+                return status
+            case "fetch-seed":
+                return seeds.fetch(exchange, names[0], int(names[1]))
+            case "push-seeds":
+                return seeds.push(exchange, *names)
+            case _:
+                for name in names:
+                    exchange.push(name)
     except Exception as error:  # noqa: BLE001 - every kind of remote has errors of its own library
         print(hide_secrets(" ".join(f"{type(error).__name__}: {error}".split())))
         is_final = isinstance(error, final) or type(error).__name__ in FINAL
         return RemoteStatus.FAILED if is_final else RemoteStatus.AWAY
     return RemoteStatus.DONE
-
-
-def exchange_seeds(exchange: "ResultExchange", action: str, name: str, *seed: str) -> RemoteStatus:
-    """Carry out an action on the finished seeds of a stage."""
-    from flows import seeds
-
-    if action == "push-seeds":
-        return seeds.push(exchange, name)
-    if action == "fetch-seed":
-        return seeds.fetch(exchange, name, *map(int, seed))
-    status = exchange.fetch(name)
-    if status is RemoteStatus.ABSENT:
-        seeds.fetch(exchange, name)
-    return status
 
 
 class ResultExchange:
@@ -191,7 +187,9 @@ class ResultExchange:
         return False
 
     def push(self, name: str) -> None:
-        """Send the objects of a stage's result, then its entry."""
+        """Send the objects of a stage's result, then its entry; its seeds are of no more use."""
+        from flows import seeds
+
         stage, key, locked = dvc_internals.load_stage(self.repo, name, refresh=False)
         if key is None or locked is None or not stage.outs_cached():
             return
@@ -206,6 +204,7 @@ class ResultExchange:
             fs = self.entries.fs
             fs.put_file(str(path), fs.join(self.entries.path, "runs", key[:2], key, path.name))
         self.push_records(name, key)
+        seeds.forget(self, name, key)
 
     def push_records(self, name: str, key: str) -> None:
         """Send the run records of these inputs that the remote lacks; each run.json last."""

@@ -8,8 +8,9 @@ which is of exactly these inputs. `dvc repro -s train@grpo` takes it from there 
 seeds that are missing: the same outputs and dvc.lock as of a run of all. The outputs of the row and
 dvc.lock stay as they are until then.
 
-Finished seeds travel through the DVC remote as objects of DVC, named by their digests; an entry
-`seeds/<stage>/<row>/<digest of the inputs>-<seed>/<digest of the list of files>` is sent last.
+Finished seeds travel through the DVC remote as archives,
+`seeds/<stage>/<row>/<digest of the inputs>-<seed>.tar`, until the remote has the joined result. The
+manifest in an archive has the digest of each file: one that is cut off or damaged is not used.
 """
 
 import hashlib
@@ -20,7 +21,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import tarfile
+from contextlib import suppress
 from pathlib import Path
 
 from flows import dvc_internals
@@ -89,24 +91,22 @@ def run_seeds(name: str, seeds: str) -> int:
 
 
 def push(exchange: ResultExchange, name: str) -> RemoteStatus:
-    """Send the seeds of a stage that are finished here: the objects of each, then its entry."""
+    """Send the seeds of a stage that are finished here, and that the remote lacks."""
     _, key, _ = dvc_internals.load_stage(exchange.repo, name, refresh=True)
     if key is None:
         return RemoteStatus.NOT_SHARED
     exchange.check_remote()
-    fs, local = exchange.entries.fs, exchange.repo.cache.local
+    fs = exchange.entries.fs
+    sent = [number for number, _ in list_archives(exchange, name, key)]
     for folder in sorted(locate_scratch(exchange, name, key).glob(f"seed-*/{FINISHED}")):
-        if not is_whole(folder):
+        number = int(folder.parent.name.removeprefix("seed-"))
+        if number in sent or not is_whole(folder):
             continue
-        tree = dvc_internals.add_folder(exchange.repo, folder)
-        objects = {tree.hash_info, *(info for _, _, info in tree)}
-        if failed := exchange.repo.cloud.transfer(local, exchange.objects, objects).failed:
-            raise ConnectionError(f"{len(failed)} of {len(objects)} objects of {name} not sent")
-        seed = folder.parent.name.removeprefix("seed-")
-        entry = f"{key}-{seed}", tree.hash_info.value
-        place = fs.join(locate_entries(exchange, name), *entry)
-        fs.makedirs(fs.parent(place), exist_ok=True)
-        fs.pipe_file(place, tree.hash_info.value.encode())
+        archive = folder.with_suffix(".tar")
+        with tarfile.open(archive, "w") as file:
+            file.add(folder, arcname=".")
+        fs.put_file(str(archive), fs.join(locate_archives(exchange, name), f"{key}-{number}.tar"))
+        archive.unlink()
     return RemoteStatus.DONE
 
 
@@ -119,13 +119,19 @@ def fetch(exchange: ResultExchange, name: str, seed: int | None = None) -> Remot
         print(f"{KEY}{key}")
     exchange.check_remote()
     scratch = locate_scratch(exchange, name, key)
-    for number, digest in list_entries(exchange, name, key):
+    for number, path in list_archives(exchange, name, key):
         target = scratch / f"seed-{number}" / FINISHED
         if seed in (None, number) and not is_whole(target):
             shutil.rmtree(target, ignore_errors=True)
-            get_files(exchange, digest, target)
+            unpack(exchange, path, target)
     is_here = is_whole(scratch / f"seed-{seed}" / FINISHED)
     return RemoteStatus.DONE if is_here else RemoteStatus.ABSENT
+
+
+def forget(exchange: ResultExchange, name: str, key: str) -> None:
+    """Remove the archives of inputs of which the remote has the result."""
+    for _, path in list_archives(exchange, name, key):
+        exchange.entries.fs.remove(path)
 
 
 def release(root: Path, name: str, key: str) -> None:
@@ -151,36 +157,30 @@ def is_whole(folder: Path) -> bool:
         return False
 
 
-def list_entries(exchange: ResultExchange, name: str, key: str) -> Iterator[tuple[int, str]]:
-    """Seeds of these inputs that were sent, each with the digest of its list of files, in order."""
-    fs, folder = exchange.entries.fs, locate_entries(exchange, name)
-    for path in sorted(fs.find(folder)):
-        place = "/".join(fs.parts(path)[-2:])
-        if match := re.fullmatch(rf"{key}-(\d+)/([0-9a-f]{{32}}\.dir)", place):
-            yield int(match[1]), match[2]
+def list_archives(exchange: ResultExchange, name: str, key: str) -> list[tuple[int, str]]:
+    """Seeds of these inputs that were sent, with the path of each archive, in order."""
+    fs = exchange.entries.fs
+    paths = sorted(fs.find(locate_archives(exchange, name)))
+    matches = [(re.fullmatch(rf"{key}-(\d+)\.tar", fs.name(path)), path) for path in paths]
+    return [(int(match[1]), path) for match, path in matches if match]
 
 
-def get_files(exchange: ResultExchange, digest: str, target: Path) -> bool:
-    """Put the files of a list into the folder `target`; whether the remote has all, undamaged."""
-    info = dvc_internals.make_digest(digest)
-    if not exchange.download({info}):
-        return False
-    tree = dvc_internals.load_folder(exchange.repo, info)
-    if not exchange.download({item for _, _, item in tree}):
-        return False
-    part = target.with_name(f".{FINISHED}.{os.getpid()}")
+def unpack(exchange: ResultExchange, path: str, target: Path) -> None:
+    """Put the files of an archive into the folder `target`; a damaged archive is removed.
+
+    A later push would take it for sent.
+    """
+    fs, part = exchange.entries.fs, target.with_name(f".{FINISHED}.{os.getpid()}")
+    part.mkdir(parents=True)
     try:
-        for names, _, item in tree:
-            if any(name in ("", "..") for name in names) or Path(*names).is_absolute():
-                return False
-            path = part.joinpath(*names)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            dvc_internals.link_object(exchange.repo, item, path)
-        if not target.exists():
+        with fs.open(path, "rb") as file, suppress(tarfile.TarError):
+            tarfile.open(fileobj=file, mode="r|").extractall(part, filter="data")  # noqa: SIM115
+        if not is_whole(part):
+            fs.remove(path)
+        elif not target.exists():
             part.rename(target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    return True
 
 
 def locate_scratch(exchange: ResultExchange, name: str, key: str) -> Path:
@@ -188,8 +188,8 @@ def locate_scratch(exchange: ResultExchange, name: str, key: str) -> Path:
     return Path(exchange.repo.root_dir) / ".pipe" / f"{name}-{key[:16]}"
 
 
-def locate_entries(exchange: ResultExchange, name: str) -> str:
-    """The folder of the remote with the entries of a stage's seeds."""
+def locate_archives(exchange: ResultExchange, name: str) -> str:
+    """The folder of the remote with the archives of a stage's seeds."""
     return exchange.entries.fs.join(exchange.entries.path, "seeds", *name.split("@"))
 
 

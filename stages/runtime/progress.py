@@ -179,7 +179,7 @@ class Display:
         self._snapshots: dict[int | None, Snapshot] = {}
         self._begun = self._shown = time.monotonic()
         self.headline: Mapping[str, float] = {}
-        """Numbers of the closing line; empty: the last ones that were shown."""
+        """Numbers of the closing line."""
 
     def update(self, seed: int | None, snapshot: Snapshot) -> None:
         """Store the snapshot of a seed, and show the progress of all seeds if it is time.
@@ -215,21 +215,12 @@ class Display:
     def end(self) -> None:
         """Say that the stage is done, in how many seconds, and with which numbers."""
         seconds = describe_seconds(time.monotonic() - self._begun)
-        headline = self.headline or self._average_numbers()
-        numbers = "  ".join(map(describe_number, headline.items()))
+        numbers = "  ".join(map(describe_number, self.headline.items()))
         if self._mode == "records":
             self._write_record({"numbers": numbers})
         elif self._mode != "quiet":
             name = terminal.green(self._stage)
             terminal.write(f"{name}  done in {seconds}  {numbers}".rstrip())
-
-    def _average_numbers(self) -> dict[str, float]:
-        """The mean over seeds of each number of the last part."""
-        by_seed = [snapshot.numbers for snapshot in self._snapshots.values()]
-        names = dict.fromkeys(name for numbers in by_seed for name in numbers)
-        return {
-            name: fmean(numbers[name] for numbers in by_seed if name in numbers) for name in names
-        }
 
     def _write_record(self, content: Mapping[str, Any]) -> None:
         terminal.write(f"{SEPARATOR}{json.dumps({'stage': self._stage, **content})}")

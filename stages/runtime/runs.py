@@ -227,8 +227,6 @@ def git_state() -> tuple[str | None, bool | None]:
     if shutil.which("git") is None:
         return None, None
     if (head := git("rev-parse", "--verify", "HEAD")).returncode:
-        if "dubious ownership" in head.stderr:
-            logger.warning("the run record has no commit: %s", head.stderr.strip())
         return None, None
     status = git("status", "--porcelain", "--", ".", ":!dvc.lock")
     return head.stdout.strip(), bool(status.stdout.strip())

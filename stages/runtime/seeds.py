@@ -14,12 +14,11 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stages.runtime import gpu_slot, process, ranks
 from stages.runtime.progress import Show, Snapshot
@@ -32,20 +31,9 @@ logger = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
 
 
-class RowRun(Protocol):
-    """The run of a row (`loops/run`), from which the runs of its seeds are opened."""
-
-    folder: Path
-    """Scratch, with a folder `seed-<seed>` for each."""
-
-    def of_seed(self, seed: int, rank: int, show: Show | None) -> AbstractContextManager[Any]:
-        """The run of a seed and rank: with a journal, and its progress shown by `show`."""
-        ...
-
-
 def for_each(
     work: Callable[[Any], ResultT],
-    run: RowRun,
+    run: Any,
     numbers: Sequence[int],
     stage_run: "StageRun",
     *,
@@ -55,6 +43,7 @@ def for_each(
 ) -> dict[int, ResultT]:
     """The results of `work(run of the seed)` by seed, in the order of `numbers`.
 
+    `run` is that of a row (`loops/run`), whose `of_seed` opens the runs of its seeds and ranks.
     A single seed is worked on in this process, and under torchrun each seed after the other.
     Otherwise each seed has a process, and a GPU where `gpu` is set and there is one; the first
     error ends all processes and is raised here, with its seed in a note. `num_processes` train each
@@ -130,7 +119,7 @@ def for_each(
 
 @contextmanager
 def _open_seed(
-    work: Callable[[Any], Any], run: RowRun, num_processes: int, seed: int, show: Show
+    work: Callable[[Any], Any], run: Any, num_processes: int, seed: int, show: Show
 ) -> Iterator[Any]:
     """The run of a seed in this process, while processes of its other ranks work, too."""
 

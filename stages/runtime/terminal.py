@@ -10,10 +10,8 @@ import multiprocessing
 import os
 import re
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ ERASE = "\x1b[J"
 UP = "\x1b[A"
 GONE = frozenset({errno.EPIPE, errno.EIO})
 """Errors of a pipe whose reader has ended, and of a terminal that was closed."""
-SECONDS_BETWEEN_BARS = 15.0
 
 
 def escaped(text: str) -> str:
@@ -115,15 +112,24 @@ def survive_lost_output() -> None:
 
 
 def escape_output(stream: TextIO | None) -> None:
-    """Escape every text of a stream; progress bars of libraries are drawn as our lines are."""
+    """Escape every text of a stream.
+
+    A progress bar of a library, which tqdm begins with a carriage return, is drawn as our lines
+    are on a terminal, and is not in a log.
+    """
     if stream is None:
         return
-    write_text = stream.write
-    bar = _Bar(stream=stream, write=write_text)
+    write_text, was_bar = stream.write, False
 
     def write(text: str) -> int:
-        if not bar.takes(text):
+        nonlocal was_bar
+        is_bar = text.startswith(("\r", UP)) and not text.endswith("\n")
+        is_end_of_bar = was_bar and text == "\n"
+        if is_bar and is_drawn_on(stream) and multiprocessing.parent_process() is None:
+            draw([text.strip("\r ")])  # in the process of a seed the parent draws
+        elif not is_bar and not is_end_of_bar:
             write_text(f"{ERASE if is_drawn_on(stream) else ''}{escaped(text)}")
+        was_bar = is_bar
         return len(text)
 
     stream.write = write
@@ -132,40 +138,3 @@ def escape_output(stream: TextIO | None) -> None:
 def is_drawn_on(stream: TextIO) -> bool:
     """Whether a stream is a terminal with lines now: the fork server gives its forks others."""
     return stream.isatty() and is_terminal()
-
-
-@dataclass
-class _Bar:
-    """The progress bar of a library: tqdm begins each with a carriage return.
-
-    On a terminal it is drawn as our own lines are, in a log it is a line now and then. One of a few
-    seconds leaves nothing.
-    """
-
-    stream: TextIO
-    write: Callable[[str], object]
-    text: str = ""
-    begun: float = 0.0
-    shown: float = 0.0
-
-    def takes(self, text: str) -> bool:
-        """Whether the text is of a bar, which is then shown."""
-        if text.startswith("\r") and "\n" not in text:
-            now = time.monotonic()
-            if not self.text:
-                self.begun = self.shown = now
-            self.text = text.strip("\r ")
-            is_drawn = is_drawn_on(self.stream)
-            if is_drawn and multiprocessing.parent_process() is None:  # else the parent draws
-                draw([self.text])
-            elif not is_drawn and now - self.shown >= SECONDS_BETWEEN_BARS:
-                self.shown = now
-                self.write(f"{escaped(self.text)}\n")
-            return True
-        if text == "\n" and self.text:
-            lasted = time.monotonic() - self.begun
-            if lasted >= SECONDS_BETWEEN_BARS:
-                self.write(f"{escaped(self.text)}\n")
-            self.text = ""
-            return True
-        return bool(text) and not text.replace(UP, "")  # between the lines of nested bars

@@ -10,65 +10,8 @@ import pytest
 from dvc.repo import Repo
 from toy_repo import TOYS, init_dvc
 
-from flows import plan, reach
-from flows.plan import StageNode, describe_changes, downstream, expand, make_plan, read_graph
-
-
-def node(name: str, *upstream: str) -> StageNode:
-    return StageNode(name=name, deps=(), outs=(), params=(), upstream=upstream, gpu=0)
-
-
-NODES = (
-    node("prepare"), node("sft", "prepare"), node("evaluate@sft", "sft"), node("grpo", "sft"),
-    node("evaluate@grpo", "grpo"), node("compare", "evaluate@grpo", "evaluate@sft"),
-)  # fmt: skip
-GRAPH = {item.name: item for item in NODES}
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        ({"sft"}, {"evaluate@sft", "grpo", "evaluate@grpo", "compare"}),
-        ({"grpo"}, {"evaluate@grpo", "compare"}),
-        ({"compare"}, set()),
-        (set(), set()),
-    ],
-)
-def test_downstream_is_all_that_reads_a_stage_directly_or_not(names, expected) -> None:
-    assert downstream(GRAPH, names) == expected
-
-
-def test_ancestors_come_along_and_siblings_do_not() -> None:
-    expected = {"prepare", "sft", "grpo", "evaluate@grpo"}
-    assert plan.with_ancestors(GRAPH, {"evaluate@grpo"}) == expected
-
-
-def test_a_table_is_all_its_rows_and_a_wrong_name_is_refused() -> None:
-    assert expand(GRAPH, ["evaluate"]) == {"evaluate@sft", "evaluate@grpo"}
-    assert expand(GRAPH, ["evaluate@sft", "grpo"]) == {"evaluate@sft", "grpo"}
-    with pytest.raises(ValueError, match="gpro"):
-        expand(GRAPH, ["gpro"])
-
-
-def test_status_of_dvc_in_sentences() -> None:
-    status = [
-        {"changed deps": {"a.py": "modified", "params.yaml": {"grpo.steps": "modified"}}},
-        {"changed outs": {"data/grpo": "deleted"}},
-        "changed command",
-    ]
-    assert tuple(describe_changes(status)) == (
-        "deps a.py modified",
-        "deps grpo.steps modified",
-        "outs data/grpo deleted",
-        "changed command",
-    )
-
-
-@pytest.mark.parametrize(("gpu", "pool"), [(0, "cpu"), (1, "gpu"), (8, "gpu-8")])
-def test_pool_of_a_stage_by_its_gpus(gpu: int, pool: str) -> None:
-    stage = StageNode(name="s", deps=(), outs=(), params=(), upstream=(), gpu=gpu)
-    assert stage.pool == pool
-
+from flows import reach
+from flows.plan import make_plan, read_graph
 
 READ = {
     "first": ["stages/first.py", "stages/params.py"],
@@ -122,20 +65,30 @@ def test_the_graph_has_the_pipelines_stages_upstream_first(root: Path) -> None:
     assert graph["gather"].upstream == ("second@left", "second@right")
     assert graph["second@left"].params == ("left", "seeds")
     assert [graph[name].gpu for name in ORDER] == [0, 0, 1, 8, 8, 0, 0]
+    assert {graph[name].pool for name in ORDER} == {"cpu", "gpu", "gpu-8"}
     # of those on a GPU that depend on the seeds
     assert [graph[name].seeds for name in ORDER] == [(), (), (), (3, 5), (3, 5), (), ()]
     with pytest.raises(ValueError, match=r"dvc\.yaml"):
         make_plan(root / "stages")
+    with pytest.raises(ValueError, match="secnd"):
+        make_plan(root, ["secnd"])
+    assert list(make_plan(root, ["second"])) == [*ORDER[:3], *SECOND]
 
 
 def test_a_changed_stage_and_all_after_it_are_stale(root: Path) -> None:
     assert list_stale(root) == []
     (root / "params.yaml").write_text(PARAMS.replace("left: 1", "left: 2"))
     (root / "data/last").unlink()
+    graph = (root / "dvc.yaml").read_text()
+    (root / "dvc.yaml").write_text(
+        graph.replace(
+            "cmd: exit 1\n    deps: [data/second]", "cmd: exit 2\n    deps: [data/second]"
+        )
+    )
     made = make_plan(root)
     assert {name: stage.changes for name, stage in made.items() if stage.changes} == {
         "second@left": ("deps left modified",),
-        "gather": ("after second@left",),
+        "gather": ("changed command",),
         "last": ("outs data/last deleted",),
     }
     assert list(make_plan(root, ["second@right"])) == [*ORDER[:3], "second@right"]

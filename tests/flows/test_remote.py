@@ -5,6 +5,7 @@ import json
 import logging
 import shutil
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -244,36 +245,35 @@ def test_a_finished_seed_travels_whole_or_not_at_all(toy, remote, visit, capsys)
     assert (there / "outputs/weights").read_text() == "of seed 1"
     assert seeds.fetch(visit(other), "prepare", 1) is DONE
     shutil.rmtree(there)
-    shutil.rmtree(other.path / ".dvc/cache")
-    (weights,) = [path for path in remote.rglob("*") if path.is_file() and path.stat().st_size == 9]
-    weights.chmod(0o644)
-    weights.write_text("of seed 2")
-    assert seeds.fetch(visit(other), "prepare", 1) is ABSENT
-    assert not there.exists()
-    seeds.push(visit(toy), "prepare")
+    (archive,) = (remote / "seeds").rglob("*.tar")
+    whole = archive.read_bytes()
+    for damaged in (whole.replace(b"of seed 1", b"of seed 2"), whole[:-9000], b"x"):
+        assert damaged != whole
+        archive.write_bytes(damaged)
+        assert seeds.fetch(visit(other), "prepare", 1) is ABSENT
+        assert not there.exists()
+        seeds.push(visit(toy), "prepare")
     assert seeds.fetch(visit(other), "prepare", 1) is DONE
+    visit(toy).push("prepare")
+    assert not archive.exists(), "the remote has the result"
     (other.path / "raw.txt").write_text("edited")
     assert seeds.fetch(visit(other), "prepare", 1) is ABSENT
 
 
-@pytest.mark.parametrize("name", ["../evil", "a/../../evil", "/evil"])
-def test_a_list_of_files_that_leads_out_of_its_folder_is_refused(
-    toy, remote, visit, capsys, name
+@pytest.mark.parametrize("name", ["../evil", "a/../../evil", "{}/outside/evil"])
+def test_no_file_of_an_archive_leads_out_of_its_folder(
+    toy, remote, visit, capsys, tmp_path, name
 ) -> None:
     assert seeds.fetch(visit(toy), "prepare", 1) is ABSENT
     key = capsys.readouterr().out.split(KEY)[1].strip()
-    digest = hashlib.md5(b"evil").hexdigest()
-    listed = json.dumps([{"md5": digest, "relpath": name}]).encode()
-    list_digest = hashlib.md5(listed).hexdigest() + ".dir"
-    for md5, content in ((digest, b"evil"), (list_digest, listed)):
-        path = remote / "files/md5" / md5[:2] / md5[2:]
-        path.parent.mkdir(parents=True)
-        path.write_bytes(content)
-    entry = remote / f"seeds/prepare/{key}-1/{list_digest}"
-    entry.parent.mkdir(parents=True)
-    entry.write_text(list_digest)
-    assert seeds.fetch(visit(toy), "prepare", 1) is ABSENT
-    assert list(toy.path.rglob("evil")) == []
+    folder = finish_seed(tmp_path / "sent", key, 1, "of seed 1")
+    archive = remote / f"seeds/prepare/{key}-1.tar"
+    archive.parent.mkdir(parents=True)
+    with tarfile.open(archive, "w") as file:
+        file.add(folder, arcname=".")
+        file.add(folder / "manifest.json", arcname=name.format(tmp_path))
+    seeds.fetch(visit(toy), "prepare", 1)
+    assert all("finished" in path.parts for path in tmp_path.rglob("evil"))
 
 
 # What a stage asks of the remote: scripts in place of flows.remote and of DVC.

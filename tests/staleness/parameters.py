@@ -5,7 +5,8 @@ value changed, for the embedded model and for models of a path, whose facts `aut
 """
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -127,20 +128,39 @@ class Reader:
             return repr(result)
 
 
-def can_move(reader: Reader, key: Key, content: Mapping[str, Any], files: Files) -> bool:
-    """Whether a change of the key changes what the stage is given."""
-    for model, facts in CONTEXTS:
-        # These parts of params.yaml stay so whatever is changed, but for what is changed.
-        before = {name: {**content[name], **item} if isinstance(item, dict) else item
-                  for name, item in model.items()}  # fmt: skip
-        base = {**content, **before}
-        try:
-            known = reader.read(base, facts, files)
-        except ValueError:  # a row that this context refuses cannot move in it
-            continue
-        try:
-            if reader.read(with_other(base, key), facts, files) != known:
-                return True
-        except ValueError:  # it has been read, and refused
-            return True
-    return False
+class Mover:
+    """Readers in each context, as params.yaml is; two with the same words are read once."""
+
+    def __init__(self, readers: Iterable[Reader], content: Mapping[str, Any], files: Files) -> None:
+        self.files = files
+        self.names: dict[tuple[str, ...], list[str]] = {}
+        of_words: dict[tuple[str, ...], Reader] = {}
+        for reader in readers:
+            words = (reader.entry_point, reader.word(PRESET) or "", reader.word("split") or "")
+            of_words.setdefault(words, reader)
+            self.names.setdefault(words, []).append(reader.name)
+        self.contexts: list[tuple[Any, Facts | None, dict[tuple[str, ...], str]]] = []
+        for model, facts in CONTEXTS:
+            # These parts of params.yaml stay so whatever is changed, but for what is changed.
+            parts = {name: {**content[name], **item} if isinstance(item, dict) else item
+                     for name, item in model.items()}  # fmt: skip
+            base, before = {**content, **parts}, dict[tuple[str, ...], str]()
+            for words, reader in of_words.items():
+                with suppress(ValueError):  # a row that this context refuses cannot move in it
+                    before[words] = reader.read(base, facts, files)
+            self.contexts.append((base, facts, before))
+        self.readers = of_words
+
+    def list_moved(self, key: Key) -> set[str]:
+        """The stages of which a change of the key changes what they are given."""
+        moved = set[tuple[str, ...]]()
+        for base, facts, before in self.contexts:
+            changed = with_other(base, key)
+            for words in before.keys() - moved:
+                try:
+                    is_moved = self.readers[words].read(changed, facts, self.files) != before[words]
+                except ValueError:  # it has been read, and refused
+                    is_moved = True
+                if is_moved:
+                    moved.add(words)
+        return {name for words in moved for name in self.names[words]}

@@ -1,15 +1,18 @@
 """A copy of the repository in which DVC holds every stage of the pipeline and the studies for done.
 
 No stage has run: each output is a stand-in that DVC takes as it is, and trace_code's are
-its own. So `dvc status` of a changed copy names what the change reaches directly, in a second.
+its own. So `dvc status` of a changed copy names what the change reaches directly, in seconds; the
+same follows at once from the dependencies that DVC has read (`Dependencies`).
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dvc.dependency import ParamsDependency
 from dvc.repo import Repo
 from pipeline_copy import Edit, PipelineCopy
 
@@ -19,6 +22,37 @@ from stages.rows import TABLES
 
 PLANNING = frozenset({"plan", "trace_code"})
 """They look at the rows, parameters and files of all stages, so every change makes them stale."""
+TRACES = ("data/code/", "data/own/", "data/studies/trace_code/")
+"""Where trace_code writes the digests of source files, which change with them."""
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What DVC compares of a stage when it looks whether the stage is stale."""
+
+    files: frozenset[str]
+    """Files and folders; in place of a trace the source files in it."""
+    keys: Mapping[str, tuple[str, ...]]
+    """File of parameters -> keys in it."""
+
+    def have(self, file: str) -> bool:
+        return any(f"{file}/".startswith(f"{each}/") for each in self.files)
+
+    def differ(self, path: str, before: Any, after: Any) -> bool:
+        """Whether one content of a file of parameters has another value of a key than another.
+
+        Or is another at all, for a stage that reads the whole file.
+        """
+        keys = self.keys.get(path, ())
+        is_other = self.have(path) and before != after
+        return is_other or any(find(before, key) != find(after, key) for key in keys)
+
+
+def find(content: Any, key: str) -> Any:
+    """The value of a key with dots; None: there is none."""
+    for name in key.split("."):
+        content = content.get(name) if isinstance(content, Mapping) else None
+    return content
 
 
 class DonePipeline:
@@ -62,6 +96,25 @@ class DonePipeline:
             result = repo.status()
         named = {name.rpartition(":")[2]: why for name, why in result.items()}
         return {name: why for name, why in named.items() if name not in PLANNING}
+
+    def dependencies(self) -> dict[str, Dependencies]:
+        """Stage -> what DVC has read of it in dvc.yaml, and traces; without `PLANNING`."""
+        result: dict[str, Dependencies] = {}
+        with Repo(str(self.path)) as repo:
+            for stage in repo.index.stages:
+                files, keys = set[str](), dict[str, tuple[str, ...]]()
+                for dep in stage.deps:
+                    path = Path(dep.fs_path).relative_to(self.path).as_posix()
+                    if isinstance(dep, ParamsDependency):
+                        keys[path] = tuple(dep.params)
+                    elif f"{path}/".startswith(TRACES):
+                        file = self.path / path
+                        for trace in [file] if file.is_file() else file.rglob("*.json"):
+                            files |= json.loads(trace.read_text()).keys()
+                    else:
+                        files.add(path)
+                result[stage.name] = Dependencies(frozenset(files), keys)
+        return {name: each for name, each in result.items() if name not in PLANNING}
 
     def commands(self) -> dict[str, str]:
         """Stage -> what it runs, templates resolved; without `PLANNING`."""

@@ -1,12 +1,13 @@
 """A change makes stale exactly the stages that can read it.
 
 Who can read a file is what Python's own imports show (`imported`), who can read a parameter what
-moving it shows (`parameters`), who can read a preset the rows that have it. DVC says what is stale,
-of a copy of the repository in which everything was done (`pipeline`). A few changes are tried each
-time, all of them weekly.
+moving it shows (`parameters`), who can read a preset the rows that have it. What is stale follows
+from the dependencies that DVC has read, of a copy of the repository in which everything was done
+(`pipeline`); of one change of each sort `dvc status` itself says the same.
 """
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,53 +18,43 @@ import pytest
 from pipeline_copy import ROOT, change_params
 from staleness import imported, parameters
 from staleness.parameters import Reader
-from staleness.pipeline import DonePipeline, add_rows
+from staleness.pipeline import Dependencies, DonePipeline, add_rows
 
 from stages import plan_checks
 from stages.config import read_yaml
-from stages.rows import ENTRY_POINTS
+from stages.rows import ENTRY_POINTS, TABLES
+from stages.tables import GLOBAL_KEYS
 from studies.study import STUDY_PARAMS
 
 pytestmark = pytest.mark.slow
 
+PARAMS, PRESETS = "params.yaml", "stages/presets.yaml"
 METHODS = ("sft", "dpo", "ppo", "grpo")
 """Sections of params.yaml that `train` watches for its own kind alone."""
 COPIES = frozenset(
     f"retrain@{name}" for name in read_yaml(ROOT / STUDY_PARAMS)["retrain"]["experiments"]
 )
 """Studies that run stages in a copy of all files, with the whole of params.yaml."""
+COMMANDS = ("doctor", "export", "replay", "rescore")
+"""No stages; trace_code follows them, too, and the copies have all traces."""
 READ_PRESETS = COPIES | {"gate"}
 """Studies that look up the presets of whichever rows there are."""
-WATCHED_APART = frozenset({"stages/presets.yaml", "stages/plan.py", "stages/trace_code.py"})
+WATCHED_APART = frozenset({PRESETS, "stages/plan.py", "stages/trace_code.py"})
 """By each stage for itself; what the other two look at, rows and code, every stage depends on."""
 SOURCES = [
     name
     for folder in ("stages", "studies")
     for path in sorted((ROOT / folder).rglob("*.py"))
     if (name := path.relative_to(ROOT).as_posix()) not in WATCHED_APART
+    if path.stat().st_size  # of no trace: the packages without a text
 ]
 PARAMETERS = {
     name: key
-    for key in parameters.leaves(read_yaml(ROOT / "params.yaml"))
+    for key in parameters.leaves(read_yaml(ROOT / PARAMS))
     if (name := ".".join(key)) != "model.path"
 }
 """But for the model: what `auto` makes of another one reaches a stage by way of data/prompts, which
 `test_another_model_makes_stale_what_measures_it` looks at."""
-# Tried each time: a file of each layer, parameters, a preset.
-SOME_SOURCES = [
-    "stages/evaluate.py", "stages/stage.py", "stages/loops/rl.py", "stages/models/policy.py",
-    "stages/algorithms/kl.py", "stages/runtime/journal.py",
-]  # fmt: skip
-# A judge may read what is sampled, so labels follow each limit.
-SOME_PARAMETERS = ["sampling.test.max_new_tokens", "dpo.batch_size"]
-SOME_PRESETS = ["dpo_low_beta"]
-
-
-def weekly(every: Any, some: list[str]) -> list[Any]:
-    """The names as parameters of a test; those that are not tried each time have the mark."""
-    assert set(some) <= set(every)
-    marks = {name: () if name in some else pytest.mark.weekly for name in every}
-    return [pytest.param(name, marks=mark) for name, mark in marks.items()]
 
 
 @pytest.fixture(scope="module")
@@ -82,20 +73,27 @@ def readers(pipeline: DonePipeline) -> dict[str, Reader]:
 
 
 @pytest.fixture(scope="module")
+def dependencies(pipeline: DonePipeline) -> dict[str, Dependencies]:
+    return pipeline.dependencies()
+
+
+@pytest.fixture(scope="module")
 def imports(readers: dict[str, Reader]) -> dict[str, set[str]]:
     """Stage -> the files that it imports."""
     modules = {name: item.module for name, item in readers.items()}
     own_modules = {name: name_own_module(item) for name, item in readers.items()}
     of_rows = {f"stages.{module}" for module in ENTRY_POINTS.values()}
-    modules_of_all = {*modules.values(), *of_rows}
+    modules_of_all = {*modules.values(), *of_rows, *(f"stages.{name}" for name in COMMANDS)}
     command = [sys.executable, imported.__file__, *sorted(modules_of_all)]
     command += sorted({*own_modules.values()} - {""})
     completed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     files = {module: set(item) for module, item in json.loads(completed.stdout).items()}
     result = {name: set(files[module]) for name, module in modules.items()}
+    # A labeller is traced with its entry point, of which the copies have all.
+    labellers = {module for name, module in own_modules.items() if name.startswith("label@")} - {""}
+    copied = [each for each in {*modules_of_all, *labellers} if each.startswith("stages.")]
     for name in COPIES:
-        of_stages = (files[module] for module in modules_of_all if module.startswith("stages."))
-        result[name] = result[name].union(*of_stages)
+        result[name] = result[name].union(*(files[module] for module in copied))
     for name, module in own_modules.items():
         result[name] |= files[module] if module else set()
     return result
@@ -113,53 +111,89 @@ def comment(path: Path) -> None:
     path.write_text(f"{path.read_text()}\n# A comment.\n")
 
 
-@pytest.mark.parametrize("name", weekly(SOURCES, SOME_SOURCES))
-def test_a_file_makes_stale_who_imports_it(pipeline, imports, name: str) -> None:
-    is_runtime = name.startswith("stages/runtime/")  # which can change no output
-    expected = set() if is_runtime else {stage for stage in imports if name in imports[stage]}
-    with pipeline.changed(name, comment):
-        assert set(pipeline.stale()) == expected
+def test_a_file_makes_stale_who_imports_it(dependencies, imports) -> None:
+    wrong: dict[str, set[str]] = {}
+    for name in SOURCES:
+        stale = {stage for stage, each in dependencies.items() if each.have(name)}
+        is_runtime = name.startswith("stages/runtime/")  # which can change no output
+        expected = set() if is_runtime else {stage for stage in imports if name in imports[stage]}
+        wrong |= {name: stale ^ expected} if stale != expected else {}
+    assert wrong == {}
 
 
-@pytest.mark.parametrize("name", weekly(PARAMETERS, SOME_PARAMETERS))
-def test_a_parameter_makes_stale_whom_it_can_move(pipeline, readers, name: str) -> None:
-    key, content = PARAMETERS[name], read_yaml(pipeline.path / "params.yaml")
-
-    def edit(path: Path) -> None:
-        changed = parameters.with_other(content, key)
-        change_params(pipeline.path, lambda mine, _: mine.update({key[0]: changed[key[0]]}))
-
+@pytest.fixture(scope="module")
+def mover(pipeline: DonePipeline, readers: dict[str, Reader]) -> parameters.Mover:
     files = {path: read_yaml(pipeline.path / path) for path in parameters.FILES}
-    moved = {item for item in readers.values() if parameters.can_move(item, key, content, files)}
-    expected = {item.name for item in moved} | COPIES
+    return parameters.Mover(readers.values(), read_yaml(pipeline.path / PARAMS), files)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_parameter_makes_stale_whom_it_can_move(
+    pipeline, readers, dependencies, mover, name: str
+) -> None:
+    key, content = PARAMETERS[name], read_yaml(pipeline.path / PARAMS)
+    changed = parameters.with_other(content, key)
+    stale = {stage for stage, each in dependencies.items() if each.differ(PARAMS, content, changed)}
+    expected = mover.list_moved(key) | COPIES
     # DVC has one list for all kinds of a stage, but for the section that only one kind has.
     listed = {item.split("@")[0] for item in expected if "@" in item}
     spared = {item for item in readers if item.split("@")[0] in listed and key[0] not in METHODS}
-    with pipeline.changed("params.yaml", edit):
-        stale = set(pipeline.stale())
     assert expected <= stale <= expected | spared
 
 
-@pytest.mark.parametrize("name", weekly(presets.READ, SOME_PRESETS))
+@pytest.mark.parametrize("name", presets.READ)
 def test_a_preset_makes_stale_its_rows_and_those_of_presets_that_inherit_from_it(
-    pipeline, readers, name: str
+    pipeline, readers, dependencies, name: str
 ) -> None:
-    file = pipeline.path / "stages/presets.yaml"
-    before = read_yaml(file)
-    key = next(iter(before[name]))
+    with pipeline.changed(PRESETS, lambda _: edit_preset(pipeline.path, name)):
+        after = read_yaml(pipeline.path / PRESETS)
+    before = read_yaml(pipeline.path / PRESETS)
+    moved = {item for item in before if before[item] != after[item]}
+    assert name in moved
+    expected = {item for item, reader in readers.items() if reader.word("preset") in moved}
+    stale = {stage for stage, each in dependencies.items() if each.differ(PRESETS, before, after)}
+    assert stale == expected | READ_PRESETS
 
-    def edit(_: Path) -> None:
-        def change(_: Any, mine: Any) -> None:
-            mine[name][key] = parameters.other(before[name][key])
 
-        change_params(pipeline.path, change)
+def edit_preset(folder: Path, name: str) -> None:
+    def change(_: Any, mine: Any) -> None:
+        key = next(iter(mine[name]))
+        mine[name][key] = parameters.other(mine[name][key])
 
-    with pipeline.changed("stages/presets.yaml", edit):
-        after = read_yaml(file)
-        moved = {item for item in before if before[item] != after[item]}
-        assert name in moved
-        expected = {item for item, reader in readers.items() if reader.word("preset") in moved}
-        assert set(pipeline.stale()) == expected | READ_PRESETS
+    change_params(folder, change)
+
+
+def edit_batch_size(folder: Path) -> None:
+    change_params(folder, lambda mine, _: mine["dpo"].update(batch_size=1000))
+
+
+@pytest.mark.parametrize("name", ["stages/loops/rl.py", PARAMS, PRESETS])
+def test_dvc_says_what_its_dependencies_say(pipeline, dependencies, name: str) -> None:
+    file = pipeline.path / name
+    edits = {PARAMS: lambda _: edit_batch_size(pipeline.path),
+             PRESETS: lambda _: edit_preset(pipeline.path, "dpo_low_beta")}  # fmt: skip
+    before = read_yaml(file) if file.suffix == ".yaml" else None
+    with pipeline.changed(name, edits.get(name, comment)):
+        after = read_yaml(file) if file.suffix == ".yaml" else None
+        stale = set(pipeline.stale())
+    assert stale == {
+        stage
+        for stage, each in dependencies.items()
+        if each.have(name) or each.differ(name, before, after)
+    }
+    assert stale
+
+
+def test_a_text_in_a_package_without_one_makes_stale_who_imports_from_it(pipeline, imports) -> None:
+    name = "stages/algorithms/__init__.py"
+    with pipeline.changed(name, comment):
+        assert set(pipeline.stale()) == {stage for stage in imports if name in imports[stage]}
+
+
+def test_the_graph_is_of_rows_and_of_no_parameter() -> None:
+    words = {*re.findall(r"\$\{(\w+)", (ROOT / "dvc.yaml").read_text())}
+    # The number of processes is that of GPUs in `meta`, which no result depends on.
+    assert words <= {"item", "key", "num_processes", *TABLES, *GLOBAL_KEYS}
 
 
 def test_another_model_makes_stale_what_measures_it(pipeline) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import psutil
 import pytest
-from seed_runs import has_ended
+from process_groups import is_running
 from toy_repo import wait_until
 
 import stages
@@ -115,7 +115,7 @@ def test_the_forked_work_ends_with_whom_it_is_for_and_none_stays(victim, number,
     os.kill(pids[victim], number)
     program.wait()
     try:
-        wait_until(lambda: all(has_ended(each.pid) for each in of_dvc), "their end", 30)
+        wait_until(lambda: all(not is_running(each.pid) for each in of_dvc), "their end", 30)
     finally:
         for process in of_dvc:
             with suppress(psutil.Error):

@@ -389,14 +389,6 @@ def test_a_temporary_copy_leaves_its_record_in_the_checkout(tmp_path, monkeypatc
     assert not (copy / "data/runs").exists()
 
 
-def test_an_interrupted_stage_keeps_its_folder_and_writes_no_output(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(KeyboardInterrupt), runs.start("toy") as run:
-        raise KeyboardInterrupt
-    assert (run.folder / "failed.json").exists()
-    assert not Path("data").exists()
-
-
 @pytest.fixture
 def source(tmp_path, monkeypatch):
     """A source file that the trace knows."""

@@ -16,9 +16,10 @@ import psutil
 import pytest
 import stage_inputs
 import torch
+from process_groups import is_running
 from ruamel.yaml import YAML
 from safetensors.torch import load_file
-from seed_runs import for_each_seed, has_ended
+from seed_runs import for_each_seed
 from stage_inputs import PRESETS, SEEDS
 from toy_repo import wait_until
 
@@ -166,7 +167,7 @@ def test_a_stage_ends_when_its_dvc_is_killed(toy_repo, rest):
     wait_until(lambda: stopped.exists() and stopped.read_text())
     os.kill(dvc.pid, signal.SIGKILL)
     dvc.wait()
-    wait_until(lambda: has_ended(int(stopped.read_text())))
+    wait_until(lambda: not is_running(int(stopped.read_text())))
 
 
 @pytest.mark.slow
