@@ -7,12 +7,14 @@
 
 A list names the tests that are run on each of its faults, and the faults: an id, the kind, a file,
 a text that occurs in it once, and what takes its place. Each fault is planted in a copy of the
-working tree, in a process that is forked after the slow imports; the first test that fails ends it.
+working tree, in a process that is forked after the imports of other projects' modules; the first
+test that fails ends it.
 Prints a line for each fault, then the counts; exits with 1 if a fault survives.
 """
 
 import argparse
 import contextlib
+import importlib
 import os
 import shutil
 import signal
@@ -34,6 +36,14 @@ PINNED = {"MKL_CBWR": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA
 MARKS = "not learning and not slow and not weekly"
 OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "--import-mode=importlib",
            "-m", MARKS]  # fmt: skip
+COLLECT = """
+import sys, pytest
+pytest.main(sys.argv[1:])
+packages = [name for name, module in sys.modules.items()
+            if "site-packages" in (getattr(module, "__file__", None) or "")
+            and not name.startswith(("_", "pytest"))]
+print(*packages, file=sys.stderr)
+"""
 
 
 @dataclass(frozen=True)
@@ -82,12 +92,22 @@ def copy_tree(folder: Path) -> None:
         (folder.parent / "shared").symlink_to(ROOT.parent / "shared")
 
 
-def order(fault: Fault, tests: list[str], folder: Path) -> list[str]:
-    """The test file of the fault's name first: most faults end there."""
+def rounds(fault: Fault, tests: list[str], folder: Path) -> list[list[str]]:
+    """The test file of the fault's name, then all tests: most faults end in the first round."""
     name = f"test_{Path(fault.file).stem}.py"
     mirrors = [path.relative_to(folder).as_posix() for test in tests
                for path in sorted((folder / test).rglob(name))]  # fmt: skip
-    return [*mirrors, *(test for test in tests if test not in mirrors)]
+    return [mirrors, tests] if mirrors else [tests]
+
+
+def import_dependencies(folder: Path, tests: set[str]) -> None:
+    """Import whatever the tests' modules import from other projects, for every fork to have it."""
+    listing = [sys.executable, "-c", COLLECT, *OPTIONS, "--collect-only", *sorted(tests)]
+    done = subprocess.run(listing, cwd=folder, capture_output=True, text=True, check=True,
+                          env=os.environ | {"PYTHONPATH": str(folder)})  # fmt: skip
+    for name in done.stderr.splitlines()[-1].split():
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def run_tests(folder: Path, tests: list[str], log: Path) -> str:
@@ -137,12 +157,6 @@ def main() -> int:
     parser.add_argument("--tests", nargs="+", help="in place of the lists' own")
     arguments = parser.parse_args()
     os.environ |= PINNED
-    import datasets  # noqa: F401
-    import hypothesis  # noqa: F401
-    import torch
-    import transformers  # noqa: F401
-
-    torch.set_num_threads(1)
     survivors, number = [], 0
     only = set(filter(None, arguments.only.split(",")))
     with tempfile.TemporaryDirectory() as parent:
@@ -152,12 +166,17 @@ def main() -> int:
         lists = read_lists(arguments.lists).items()
         chosen = [(name, tests, fault) for name, (tests, faults) in lists for fault in faults
                   if not only or fault.id in only]  # fmt: skip
+        import_dependencies(folder, {each for _, tests, fault in chosen
+                                     for each in arguments.tests or fault.tests or tests})  # fmt: skip
         for name, tests, fault in chosen:
             started = time.monotonic()
-            files = order(fault, arguments.tests or fault.tests or tests, folder)
+            tests_of_fault = arguments.tests or fault.tests or tests
             before = plant(fault, folder)
             try:
-                result = run_tests(folder, files, Path(parent) / "log")
+                for files in rounds(fault, tests_of_fault, folder):
+                    result = run_tests(folder, files, Path(parent) / "log")
+                    if result != "passed":
+                        break
             finally:
                 (folder / fault.file).write_text(before, encoding="utf-8")
             number += 1

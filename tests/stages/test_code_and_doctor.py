@@ -281,22 +281,10 @@ def test_the_doctor_finds_what_cannot_work_before_anything_ran(case, repository)
 
 
 @pytest.mark.slow
-def test_the_doctor_says_what_it_can_of_a_plan_that_is_not_valid(repository):
-    content = YAML(typ="safe").load(repository / "params.yaml")
-    content["sft"]["batch_size"] = -1
-    write_params(repository, content)
-    completed = run_doctor(repository)
-    assert completed.returncode == 1
-    assert "sft.batch_size" in completed.stderr
-    for text in ("computes on", "'<|end|>'"):
-        assert text in completed.stdout
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("text", "says"), [
     ("model: 3\n", "model: expected keys with values"), ("a: [\n", "Error: params.yaml, line 2"),
 ])  # fmt: skip
-def test_the_doctor_has_no_traceback_for_a_params_yaml_of_another_form(text, says, repository):
+def test_a_plan_that_is_not_valid_has_no_forecast_and_no_traceback(text, says, repository):
     (repository / "params.yaml").write_text(text)
     completed = run_doctor(repository)
     assert (completed.returncode, says in completed.stderr) == (1, True), completed.stderr
