@@ -33,9 +33,10 @@ LIMIT_SECONDS = 900
 """A fault that makes a test hang is noticed, too."""
 PINNED = {"MKL_CBWR": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
           "OMP_NUM_THREADS": "1"}  # fmt: skip
-MARKS = "not learning and not slow and not weekly"
-OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "--import-mode=importlib",
-           "-m", MARKS]  # fmt: skip
+OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "--import-mode=importlib"]
+QUICK = ["-m", "not learning and not slow and not weekly"]
+WRONG_USAGE, NO_TESTS = 4, 5
+SLOW = ["-m", "slow and not weekly and not vllm and not environments"]
 COLLECT = """
 import sys, pytest
 pytest.main(sys.argv[1:])
@@ -93,11 +94,14 @@ def copy_tree(folder: Path) -> None:
 
 
 def rounds(fault: Fault, tests: list[str], folder: Path) -> list[list[str]]:
-    """The test file of the fault's name, then all tests: most faults end in the first round."""
+    """pytest's arguments: the test file of the fault's name, all tests, those that are slow.
+
+    Most faults end in the first round, which need not collect the others.
+    """
     name = f"test_{Path(fault.file).stem}.py"
     mirrors = [path.relative_to(folder).as_posix() for test in tests
                for path in sorted((folder / test).rglob(name))]  # fmt: skip
-    return [mirrors, tests] if mirrors else [tests]
+    return [*([[*QUICK, *mirrors]] if mirrors else []), [*QUICK, *tests], [*SLOW, *tests]]
 
 
 def import_dependencies(folder: Path, tests: set[str]) -> None:
@@ -110,7 +114,7 @@ def import_dependencies(folder: Path, tests: set[str]) -> None:
             importlib.import_module(name)
 
 
-def run_tests(folder: Path, tests: list[str], log: Path) -> str:
+def run_tests(folder: Path, arguments: list[str], log: Path) -> str:
     """What became of the tests: passed, a name of one that failed, or hung."""
     child = os.fork()
     if child == 0:
@@ -125,7 +129,7 @@ def run_tests(folder: Path, tests: list[str], log: Path) -> str:
 
         code = 3
         with contextlib.suppress(BaseException):
-            code = int(pytest.main([*OPTIONS, *tests]))
+            code = int(pytest.main([*OPTIONS, *arguments]))
         os._exit(code)
     end = time.monotonic() + LIMIT_SECONDS
     while time.monotonic() < end:
@@ -140,12 +144,12 @@ def run_tests(folder: Path, tests: list[str], log: Path) -> str:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # what its tests left running
     code = os.waitstatus_to_exitcode(status)
-    if code == 0:
+    if code in (0, NO_TESTS):
         return "passed"
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     names = [line.split(" - ")[0] for line in lines if line.startswith(("FAILED", "ERROR"))]
-    if code in (4, 5):
-        raise ValueError(f"pytest did not run any of {tests}: see {log}")
+    if code == WRONG_USAGE:
+        raise ValueError(f"pytest cannot run {arguments}: see {log}")
     return names[0] if names else f"pytest ended with {code}"
 
 
@@ -166,15 +170,15 @@ def main() -> int:
         lists = read_lists(arguments.lists).items()
         chosen = [(name, tests, fault) for name, (tests, faults) in lists for fault in faults
                   if not only or fault.id in only]  # fmt: skip
-        import_dependencies(folder, {each for _, tests, fault in chosen
-                                     for each in arguments.tests or fault.tests or tests})  # fmt: skip
+        listed = [arguments.tests or fault.tests or tests for _, tests, fault in chosen]
+        import_dependencies(folder, {test for tests in listed for test in tests})
         for name, tests, fault in chosen:
             started = time.monotonic()
             tests_of_fault = arguments.tests or fault.tests or tests
             before = plant(fault, folder)
             try:
-                for files in rounds(fault, tests_of_fault, folder):
-                    result = run_tests(folder, files, Path(parent) / "log")
+                for options in rounds(fault, tests_of_fault, folder):
+                    result = run_tests(folder, options, Path(parent) / "log")
                     if result != "passed":
                         break
             finally:
