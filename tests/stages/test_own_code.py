@@ -85,10 +85,12 @@ def test_imports_are_followed_to_whatever_is_no_pinned_package(
     assert all(path.is_file() for path in follow().values())
 
 
-def test_a_pinned_package_is_no_file_and_another_is_named_with_its_version(write):
-    write({OWN: "import pytest"})
-    assert not follow(pins=("pytest",))
-    assert own_imports.list_unpinned(follow()) == [PYTEST]
+def test_a_pinned_package_is_no_file_and_a_file_that_is_no_python_is_refused(write):
+    write({OWN: "import pytest, rules", "rules.py": ""})
+    assert follow(pins=("pytest",)).keys() == {"rules.py"}
+    write({"rules.py": "\n1 +\n"})
+    with pytest.raises(ValueError, match=r"rules\.py, line 2"):
+        follow()
 
 
 def test_by_way_of_a_module_outside_back_into_the_package(write):
