@@ -259,9 +259,6 @@ REFUSED = {
     "too few prompts": ({"prompts": TEXTS[:1]}, "prompts_per_step"),
     "arguments": ({"reward": lambda completions: [0.0]}, "completions"),
     "nan": ({"reward": lambda p, c: float("nan")}, "nan"),
-    "infinite": ({"reward": lambda p, c: float("inf")}, "inf"),
-    "text": ({"reward": lambda p, c: "good"}, "'good'"),
-    "nothing": ({"reward": lambda p, c: None}, "None"),
     "no reward": ({"reward": None}, "neither"),
     "both": ({"environment": Coach, "prompts": ROWS}, "both"),
     "texts in an environment": ({"environment": Coach, "reward": None}, "str"),
@@ -293,18 +290,6 @@ def test_models_and_tokenizers_that_cannot_be_trained_are_refused(model, tokeniz
     tokenizer.pad_token = tokenizer.eos_token = None
     with pytest.raises(ValueError, match="end-of-sequence"):
         step_once(model, tokenizer)
-
-
-def test_a_reward_that_is_no_number_is_named_with_prompt_and_completion(model, tokenizer):
-    seen = []
-
-    def reward(prompt, completion):
-        seen.append((prompt, completion))
-        return float("nan") if len(seen) == 3 else 0.0
-
-    with pytest.raises(ValueError, match="nan") as caught:
-        step_once(model, tokenizer, reward)
-    assert all(repr(text) in str(caught.value) for text in seen[2])
 
 
 def test_a_tokenizer_needs_no_pad_token(model, tokenizer):
