@@ -39,7 +39,6 @@ from stages.planning.jobs import (
     Stage,
     Work,
     count_completions,
-    count_starts,
     find_environment,
     forecast_work,
     is_remote,
@@ -198,14 +197,10 @@ def find_problems(
                 process_head.step_token_id(model.tokenizer, stage.config.preset.step_token)
             if stage.entry_point == "label_judge":
                 option_tokens(model.tokenizer, OPTIONS)
-            if stage.entry_point in ONLINE:
+            if stage.entry_point in ONLINE and find_environment(stage, plan) is None:
                 sizes = getattr(stage.config, stage.words["train"])
                 needed = sizes.prompts_per_step * stage.config.preset.max_rounds
-                environment = find_environment(stage, plan)
-                number = model.data.prompts["train"]
-                if environment is not None:
-                    number = count_starts(environment, "train", plan)
-                next(epochs.endless_batches(number, needed, seed=0))
+                next(epochs.endless_batches(model.data.prompts["train"], needed, seed=0))
         except ValueError as error:
             yield f"{stage.name}: {error}"
 
