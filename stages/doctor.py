@@ -31,7 +31,6 @@ from stages.planning.jobs import Plan, Stage, Work, list_stages
 from stages.planning.speed import Arithmetic, Rates
 from stages.report import forecast as detection
 from stages.runtime import process
-from stages.runtime.machine import count_processors
 from stages.sources import problem_files
 
 
@@ -102,8 +101,6 @@ def report_stages(
         rates = checkup.measure_speed(model, machine, plan)
     except ValueError as error:
         console.print(f"Speed: {error}", markup=False)
-    if rates and (load := os.getloadavg()[0]) > count_processors() + 1:
-        console.print(f"Busy machine, load {load:.1f}: minutes are those of an idle one, roughly.")
     chosen = checkup.find_arithmetic(plan)
     forecasts = list(checkup.forecast_stages(stages, model, machine, plan, rates.get(chosen)))
     work = [item.work for item in forecasts if item.work.operations]

@@ -2,17 +2,14 @@
 
 import collections
 import json
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-import stages
 from stages import plan_checks
 from stages.auto import Facts
 from stages.config import AUTO
@@ -362,9 +359,6 @@ def measure_memory(
     except ValueError as error:
         return {}, None, str(error)
     except UNCOUNTED as error:
-        raised = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
-        if isinstance(error, AssertionError) and Path(stages.__file__).parent in raised.parents:
-            raise
         return {}, f"{type(error).__name__}: {error}", None
 
 

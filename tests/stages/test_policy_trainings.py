@@ -218,16 +218,6 @@ def test_rl_writes_its_rollouts_and_their_numbers(method, preset, num_each, endl
     assert not any(are_equal(weights[i], weights[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
-def test_a_budget_of_tokens_ends_rl_which_asks_no_model_for_a_rule(endless):
-    preset = PRESETS["grpo_deepseekmath"]
-    fixed, history = train("grpo", "rewards/rule", preset)
-    assert "scorer" not in fixed["work"]
-    spent = [step["tokens/generated"] + step["tokens/trained"] for step in history]
-    metrics, _ = train("grpo", "rewards/rule", preset | {"token_budget": int(sum(spent[:2]))})
-    assert metrics["steps"] == 2
-    assert not (TRAINING / "checkpoints").exists(), "nobody knows where the middle is"
-
-
 @pytest.mark.parametrize(("shares", "is_warned"), [((1, 1), True), ((1, 0.5), False), ((), False)])
 def test_advantages_that_were_all_zero_are_warned_of(shares, is_warned, caplog):
     train_rl.warn_without_advantages([{"advantage/zero_share": share} for share in shares])
