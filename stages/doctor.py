@@ -4,12 +4,11 @@
 
 Prints the base model's speed on this machine in each arithmetic, measured for some seconds, and
 which to choose (`planning/speed`); for each stage, its memory (`planning/cost`: the stage's loop on
-fake tensors), whether it fits, the expected tokens and minutes, and the error of the last
-estimates; the difference that the comparison can detect, and what smaller ones take
-(`report/forecast`); the GPU and the versions of packages; one demonstration as the model will read
-it; and every problem, with what to change: it then exits with code 1. Writes nothing that a stage
-reads. With `--recompute` the last line is True or False: whether that stage recomputes activations
-where `compute.gradient_checkpointing` is auto; `stage.run` asks.
+fake tensors), whether it fits, and the expected tokens and minutes; the difference that the
+comparison can detect, and what smaller ones take (`report/forecast`); the GPU and the versions of
+packages; one demonstration as the model will read it; and every problem, with what to change: it
+then exits with code 1. Writes nothing. With `--recompute` the last line is True or False: whether
+that stage recomputes activations where `compute.gradient_checkpointing` is auto; `stage.run` asks.
 """
 
 import argparse
@@ -32,10 +31,7 @@ from stages.planning.jobs import Plan, Stage, Work, list_stages
 from stages.planning.speed import Arithmetic, Rates
 from stages.report import forecast as detection
 from stages.runtime import process
-from stages.runtime.machine import count_processors
 from stages.sources import problem_files
-
-NO_FORECAST = "There is no forecast of a plan that is not valid: correct what is listed above."
 
 
 def main(*words: str) -> None:
@@ -44,7 +40,8 @@ def main(*words: str) -> None:
     parser.add_argument("--gpu-gib", type=float, help="plan for a GPU of this size")
     parser.add_argument("--recompute", metavar="STAGE", help="whether it recomputes activations")
     options, console = parser.parse_args(words), Console()
-    checked = subprocess.run([sys.executable, "-m", "stages.plan", "--check"], check=False)
+    if subprocess.run([sys.executable, "-m", "stages.plan", "--check"], check=False).returncode:
+        sys.exit("There is no forecast of a plan that is not valid: correct what is listed above.")
     import datasets.config
     import huggingface_hub.constants
 
@@ -55,10 +52,7 @@ def main(*words: str) -> None:
     recipes = [Path(recipe) for recipe in read_yaml(Path("dvc.yaml")).get("vars") or []]
     rows, _ = tables.read_tables([PARAMS_PATH, *recipes])
     content, presets = read_yaml(), read_yaml(PRESETS_PATH)
-    seeds = content.get("seeds")
-    machine = checkup.find_machine(
-        options.gpu_gib, len(seeds) if isinstance(seeds, list) and seeds else 1
-    )
+    machine = checkup.find_machine(options.gpu_gib, len(content["seeds"]))
     software = checkup.read_versions()
     here = {"computes on": machine.name, "its memory, GiB": f"{machine.bytes / GIB:.1f}"}
     console.print(make_pairs_table("This machine", here | software))
@@ -66,17 +60,11 @@ def main(*words: str) -> None:
         model = checkup.load_model_facts(content)
     except (OSError, ValueError) as error:
         sys.exit(f"prepare_data would fail (nothing is downloaded here): {error}")
-    except (KeyError, TypeError, AttributeError):  # a section has another form
-        if not checked.returncode:
-            raise
-        sys.exit(NO_FORECAST)
     for report in model.reports:
         console.print(problem_files.describe_report(report), markup=False)
     for warning in model.warnings:
         console.print(f"warning: {warning}", markup=False)
     console.print(make_pairs_table("Text, as the model will read it", checkup.show_text(model)))
-    if checked.returncode:
-        sys.exit(NO_FORECAST)
     content, _ = auto.resolve({**content, "presets": presets}, model.facts, strict=False)
     presets = content.pop("presets")
     plan = Plan(content=content, presets=presets, rows=rows, data=model.data)
@@ -113,18 +101,12 @@ def report_stages(
         rates = checkup.measure_speed(model, machine, plan)
     except ValueError as error:
         console.print(f"Speed: {error}", markup=False)
-    if rates and (load := os.getloadavg()[0]) > count_processors() + 1:
-        console.print(f"Busy machine, load {load:.1f}: minutes are those of an idle one, roughly.")
     chosen = checkup.find_arithmetic(plan)
     forecasts = list(checkup.forecast_stages(stages, model, machine, plan, rates.get(chosen)))
     work = [item.work for item in forecasts if item.work.operations]
     if len(rates) > 1 and work:
         console.print(make_speed_table(rates, work, chosen))
     console.print(make_forecast_table(forecasts))
-    if compared := speed.compare_estimates():
-        console.print(speed.describe_error(compared), markup=False)
-    if machine.is_here:
-        speed.write_estimates({item.stage.name: item.seconds for item in forecasts if item.seconds})
     for item in forecasts:
         if item.unmeasured:
             console.print(f"{item.stage.name}: not measured, {item.unmeasured}", markup=False)

@@ -9,7 +9,7 @@ looking at the answer checker. Writes preferences (`train.jsonl`, `heldout.jsonl
 (`verdicts.jsonl`). The answer checker is asked afterwards, to measure the labeller only.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -63,7 +63,7 @@ def main(*words: str) -> None:
 def label_pairs(run: Run) -> dict[str, Any]:
     """Write the pairs of one seed; returns their metrics."""
     preset, seed = run.config.preset, derive_seed(run.seed, "label_own")
-    prefer = load_labeller(run.row.by, run.row.files)
+    prefer = load_labeller(run.row.by)
     metrics, verdicts = dict[str, Any](), list[Verdict]()
     for side in pools.SIDES:
         pairs = judging.choose_pairs(
@@ -82,10 +82,10 @@ def label_pairs(run: Run) -> dict[str, Any]:
     return metrics
 
 
-def load_labeller(name: str, files: Sequence[str] = ()) -> Prefer:
+def load_labeller(name: str) -> Prefer:
     """`prefer` of the file that `by: own/<file>` names."""
     arguments = "prompt", "first", "second"
-    return load_own_function("rewards", str(get_own_word(name)), "prefer", arguments, files=files)
+    return load_own_function("rewards", str(get_own_word(name)), "prefer", arguments)
 
 
 @restored_settings()

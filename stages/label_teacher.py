@@ -12,10 +12,9 @@ learns from this row depends on the teacher's weights, of which a pool knows the
 (`algorithms/forward_kl`); with `sft` or `rejection_sampling`, its tokens. A pool of another policy
 than the teacher is distillation on texts of that policy: supervised distillation, if it is not the
 one that learns (Agarwal et al., GKD, 2024, https://arxiv.org/abs/2306.13649). `metrics.json` names
-both, `teacher` and `pool_policy`; where they differ, a line says so.
+both, `teacher` and `pool_policy`.
 """
 
-import logging
 import shutil
 from typing import Any
 
@@ -27,8 +26,6 @@ from stages.loops.run import Run
 from stages.records import pools
 from stages.records.problems import TEACHER
 from stages.runtime import outputs, process
-
-logger = logging.getLogger(__name__)
 
 
 class TeacherPreset(Params):
@@ -47,19 +44,7 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `demonstrations.jsonl`, `model/` and `metrics.json` of each seed."""
-    stage.run(write_demonstrations, words, Config, prepare=compare_policies)
-
-
-def compare_policies(run: Run) -> None:
-    """Say so where the completions are of another policy than the teacher."""
-    policy = pools.read_origin(run.row.source)["policy"]
-    if policy != run.row.policy:
-        logger.warning(
-            "the completions of %s are of policy %s, and the teacher is %s: what learns from both "
-            "learns the teacher's distribution off-policy, on texts that it did not generate. "
-            "Sample a pool from the teacher for samples of its distribution.",
-            run.row.on, policy, run.row.policy,
-        )  # fmt: skip
+    stage.run(write_demonstrations, words, Config)
 
 
 def write_demonstrations(run: Run) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import auto
-from stages.config import PRESETS_PATH, Params, error_messages, read_yaml
+from stages.config import AUTO, PRESETS_PATH, Params, error_messages, find_entry, read_yaml
 from stages.engines import transformers as engine
 from stages.environments import checks
 from stages.environments.environment import Environment
@@ -101,9 +101,11 @@ def sft(  # noqa: PLR0913
 
     A ValueError for what cannot be trained, as of `grpo`, and for a row without these texts.
     """
+    if num_epochs == 0:  # which the pipeline may ask for
+        raise ValueError("num_epochs: expected a number above 0, found 0: nothing would be learned")
     sizes = {"num_epochs": num_epochs, "batch_size": batch_size}
     config = configure(SftConfig, **sizes, optim=make_optim(learning_rate))
-    inner, state = begin(model, state)
+    inner, state = begin(model, state, "sft", compute)
     prompts, (completions,) = encode_rows(rows, ("completion",), inner, tokenizer)
     examples = [
         Demonstration(
@@ -145,7 +147,7 @@ def dpo(  # noqa: PLR0913
     optim, sizes = make_optim(learning_rate), {"num_epochs": num_epochs, "batch_size": batch_size}
     config = configure(PreferenceConfig, **sizes, optim=optim, num_checkpoints=0)
     loss = load_loss(preset)
-    inner, state = begin(model, state)
+    inner, state = begin(model, state, f"dpo {preset}", compute)
     prompts, (chosen, rejected) = encode_rows(rows, ("chosen", "rejected"), inner, tokenizer)
     pairs = [
         Preference(
@@ -202,12 +204,12 @@ def grpo(  # noqa: PLR0913
             environment the lengths are those of `limits`.
         learning_rate: constant, after a warm-up over a twentieth of the steps.
         seed: of the order of prompts and of sampling.
-        compute: see `ComputeConfig`.
+        compute: see `ComputeConfig`; `gradient_checkpointing` is true or false here.
         state: where to go on from; changed with each step. `model` is then the one of the first
             start, before any step, since a copy of it is the reference.
 
     A ValueError for what cannot be trained: weights that are not finite or not in float32, a preset
-    that needs more than a reward, a state that began from another model.
+    that needs more than a reward, a state that began from another model or by another method.
     """
     if environment is not None:
         max_new_tokens = limits.max_sampled_tokens()
@@ -217,7 +219,7 @@ def grpo(  # noqa: PLR0913
         group_size=group_size, temperature=1.0, max_new_tokens=max_new_tokens, num_checkpoints=0,
         optim=make_optim(learning_rate),
     )  # fmt: skip
-    inner, state = begin(model, state)
+    inner, state = begin(model, state, f"grpo {preset}", compute)
     task = make_task(prompts, reward, environment, limits, inner, tokenizer)
     settings = Settings(config=config, method=method, seed=seed)
     models = make_models(inner, tokenizer, compute)
@@ -243,10 +245,20 @@ def make_optim(learning_rate: float) -> OptimConfig:
     )  # fmt: skip
 
 
-def begin(model: nn.Module, state: State | None) -> tuple[PreTrainedModel, State]:
-    """The model of transformers in `model`, and the state to go on from, which may be a new one."""
+def begin(
+    model: nn.Module, state: State | None, method: str, compute: ComputeConfig
+) -> tuple[PreTrainedModel, State]:
+    """The model of transformers in `model`, and the state to go on from, which may be a new one.
+
+    A ValueError for an `auto` that the pipeline alone decides.
+    """
+    if compute.gradient_checkpointing == AUTO:
+        raise ValueError(
+            "compute.gradient_checkpointing: expected true or false, found auto, which the "
+            "pipeline decides by a forecast of its stage: pass one of them"
+        )
     inner, state = get_inner_model(model), state or State()
-    check_start(inner, state)
+    check_start(inner, state, method)
     return inner, state
 
 
@@ -311,13 +323,14 @@ def get_vocabulary_size(model: PreTrainedModel) -> int:
     return model.config.get_text_config(decoder=True).vocab_size
 
 
-def check_start(model: PreTrainedModel, state: State) -> None:
-    """Raise a ValueError if `state` began from other weights than the model's; note a new start.
+def check_start(model: PreTrainedModel, state: State, method: str) -> None:
+    """Raise a ValueError if `state` began otherwise; note a new start.
 
     The reference is a copy of the model at the start: from other weights, the KL would be measured
-    from another policy. A state that was saved without a digest passes.
+    from another policy. `method` has the optimizer's moments and the order of the rows. A state
+    that was saved without a digest passes.
     """
-    digest, ignored = hashlib.sha256(), tuple(_list_random_adapters(model))
+    digest, ignored = hashlib.sha256(method.encode()), tuple(_list_random_adapters(model))
     for name, value in sorted(model.state_dict().items()):
         if name.startswith(ignored):
             continue
@@ -325,9 +338,9 @@ def check_start(model: PreTrainedModel, state: State) -> None:
         digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     if state.step and state.start not in (None, digest.hexdigest()):
         raise ValueError(
-            f"state, after {state.step} steps, began from another model than the one passed, and "
-            f"its reference would be another: pass the model of the first start, as it was before "
-            f"training, or no state to start anew from this one"
+            f"state, after {state.step} steps, began from another model than the one passed, or by "
+            f"another function or preset: pass those of the first start, the model as it was "
+            f"before training, or no state to start anew from this one"
         )
     state.start = digest.hexdigest()
 
@@ -443,40 +456,30 @@ def make_prompts(
 
 
 def load_method(preset: str, max_new_tokens: int) -> Method:
-    """An entry of presets.yaml that learns from one reward per completion.
+    """An entry of presets.yaml that learns from one reward per completion; else a ValueError.
 
-    A ValueError for any other name, with those there are.
+    Lengths that are `auto` follow from `max_new_tokens`, as for a model that params.yaml names.
     """
-    adapter, presets, names = TypeAdapter(GroupMethod), read_yaml(PRESETS), set[str]()
-    for name, entry in auto.resolve({"presets": presets}, None)[0]["presets"].items():
-        with suppress(ValidationError):
-            if adapter.validate_python(entry).advantage not in ("step_zscore", "teacher"):
-                names.add(name)
-    if preset not in names:
-        raise ValueError(
-            f"expected a preset that learns from one reward per completion, of {sorted(names)}, "
-            f"found '{preset}': pass one of these"
-        )
-    # Lengths that are `auto` follow from this one, as for a model that params.yaml names.
     params = {"model": {"path": "the user's"}, "grpo": {"max_new_tokens": max_new_tokens}}
-    content = {"presets": {preset: presets[preset]}}
-    entry = auto.resolve(content, auto.UNMEASURED, params)[0]["presets"][preset]
-    return adapter.validate_python(entry).for_engine("transformers")
+    content = {"presets": {preset: find_entry(read_yaml(PRESETS), preset, str(PRESETS_PATH))}}
+    entry = auto.resolve(content, auto.UNMEASURED, params, strict=False)[0]["presets"][preset]
+    with suppress(ValidationError):
+        method: Method = TypeAdapter(GroupMethod).validate_python(entry)
+        if method.advantage not in ("step_zscore", "teacher"):
+            return method.for_engine("transformers")
+    raise ValueError(
+        f"expected a preset of `train: grpo` that learns from one reward per completion, such as "
+        f"dr_grpo, found '{preset}': pass one of those that stages/README.md lists"
+    )
 
 
 def load_loss(preset: str) -> PreferencePreset:
-    """An entry of presets.yaml that is a loss of preference pairs.
-
-    A ValueError for any other name, with those there are.
-    """
-    losses = dict[str, PreferencePreset]()
-    for name, entry in read_yaml(PRESETS).items():
-        with suppress(ValidationError):
-            losses[name] = PreferencePreset.model_validate(entry)
-    names = sorted(name for name, loss in losses.items() if loss.kind != KTO)
-    if preset not in names:
-        raise ValueError(
-            f"expected a preset that is a loss of preference pairs, of {names}, found '{preset}': "
-            f"pass one of these"
-        )
-    return losses[preset]
+    """An entry of presets.yaml that is a loss of preference pairs; else a ValueError."""
+    entry = find_entry(read_yaml(PRESETS), preset, str(PRESETS_PATH))
+    with suppress(ValidationError):
+        if (loss := PreferencePreset.model_validate(entry)).kind != KTO:
+            return loss
+    raise ValueError(
+        f"expected a preset of `train: dpo` that is a loss of pairs, such as simpo, found "
+        f"'{preset}': pass one of those that stages/README.md lists"
+    )

@@ -78,7 +78,13 @@ def list_imports(path: Path, module: str) -> set[str]:
     """
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     parents, names = package.split("."), set[str]()
-    for node in _walk(ast.parse(path.read_bytes(), filename=str(path))):
+    try:
+        tree = ast.parse(path.read_bytes())
+    except SyntaxError as error:
+        raise ValueError(
+            f"{path}, line {error.lineno}: expected Python, found {error.msg}: correct it"
+        ) from error
+    for node in _walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -141,10 +147,3 @@ def describe_package(name: str) -> tuple[str, Path]:
     package = metadata.distribution(name)
     files = [file for file in package.files or () if file.name in (METADATA, "PKG-INFO")]
     return f"{normalize(name)} {package.version}/{METADATA}", Path(str(files[0].locate()))
-
-
-def list_unpinned(names: Iterable[str]) -> list[str]:
-    """Packages with their versions, of names that `follow_imports` returns."""
-    end = f"/{METADATA}{LINK}"
-    inside = (name.removeprefix(LINKS) for name in names if name.endswith(end))
-    return sorted(name.removesuffix(end) for name in inside)

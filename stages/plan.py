@@ -25,16 +25,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from stages import source_checks, stand_ins
+from stages import stand_ins
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml, suggest
 from stages.own_modules import IN_PRESETS, get_own_word
 from stages.params import measured_facts, pick_presets, print_table
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
 from stages.rows import BASE, DATA, STAGES, TABLES
 from stages.runtime import checkout, outputs, preflight, process
-from stages.sources.catalogue import SourceConfig
 from stages.sources.problem_files import FileSource, list_local_files
 from stages.tables import (
     ENVIRONMENTS,
@@ -102,19 +99,16 @@ def write_plan(params: dict[str, Any], tables: Tables) -> None:
     optional = (ENVIRONMENTS, EPISODES)
     written = {name: rows for name, rows in tables.items() if rows or name not in optional}
     outputs.write_json(PLAN, written)
-    source = TypeAdapter(SourceConfig).validate_python(params["data"]["source"])
-    notes = list(source_checks.describe_partly_read(source, list_rows(tables)))
     if (path := params["model"]["path"]) is not None:
         from stages.models import model_files  # with torch and transformers
 
         is_packaged = path.startswith(model_files.PACKAGE)
         is_watched = is_packaged or Path(path).is_relative_to(DATA / RAW)
         if not is_watched and model_files.is_local(path):
-            notes.append(
+            sys.stdout.write(
                 f"model.path {path} is outside {DATA / RAW}, so DVC does not notice an edit of its "
-                f"files: after one, run `dvc repro -f plan`"
+                f"files: after one, run `dvc repro -f plan`\n"
             )
-    sys.stdout.writelines(f"{note}\n" for note in notes)
 
 
 def check_plan(paths: Iterable[Path], *, is_checked: bool = False) -> tuple[Tables, list[str]]:

@@ -88,10 +88,8 @@ def find_problems(
         wrong = list(check_override_keys(str(row), row.overrides, params.get(row.kind)))
         config, name = entry_points[row.entry_point], row.words.get(PRESET, "")
         if name and name not in presets:
-            fitting = list_fitting(config, presets)
-            wrong.append(
-                f"{row}.preset: {PRESETS_PATH} has no {name!a:.103}{suggest(name, fitting)}"
-            )
+            remedy = suggest(name, presets, otherwise=": add it, or name another")
+            wrong.append(f"{row}.preset: {PRESETS_PATH} has no {name!a:.103}{remedy}")
         if wrong:
             problems += wrong
             continue
@@ -111,10 +109,9 @@ def find_problems(
         if any(line.startswith(places[PRESET]) for line in wrong):
             users = [user for user in entry_points if fits(entry_points[user], presets[name])]
             if users and row.entry_point not in users:
-                fitting = ", ".join(list_fitting(config, presets)) or "none"
                 wrong = [
-                    f"{row}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
-                    f"{row.entry_point} are {fitting}"
+                    f"{row}.preset: '{name}' is a preset of {' and '.join(users)}: name one of "
+                    f"{row.entry_point}"
                 ]
         problems += wrong
     for name in sorted(entry_points.keys() - {row.entry_point for row in rows}):
@@ -123,7 +120,7 @@ def find_problems(
         problems += wrong
     configs = {place: config for place, config in configs.items() if config is not None}
     prepare = configs.get("prepare_data")
-    source = source_checks.look_at_source(prepare.data) if prepare is not None else None
+    source = source_checks.look_at_source(prepare.data.source) if prepare is not None else None
     positions = None if measured is None else measured.positions
     if prepare is not None and prepare.model.path is None:
         positions = prepare.model.tiny.max_length
@@ -148,11 +145,6 @@ def check_override_keys(place: str, overrides: Content, section: Any) -> Iterato
             yield f"{place}.{ascii(key)[1:-1]:.100}: unknown key{remedy}"
         elif isinstance(value, Mapping):
             yield from check_override_keys(f"{place}.{key}", value, keys[key])
-
-
-def list_fitting(config: type[Params], presets: Content) -> list[str]:
-    """Names of the presets that are right for the entry point with this `Config`."""
-    return [str(name) for name, preset in presets.items() if fits(config, preset)]
 
 
 def fits(config: type[Params], preset: Any) -> bool:

@@ -51,7 +51,11 @@ def main(row: str = "") -> None:
         logger.info("%s: %s episodes%s", path, f"{num_episodes:,}", difference or ", as stored")
         has_difference |= difference is not None
     if has_difference:
-        logger.info("%s", describe_versions(environment))
+        logger.info(
+            "Its code or packages changed since (%s has those of then), and `dvc repro` plays "
+            "again; or it is not a function of row, seed and messages alone.",
+            folder / "environment.json",
+        )
         sys.exit(1)
 
 
@@ -105,22 +109,6 @@ def read_episodes(path: Path) -> Iterator[tuple[str, Episode]]:
             episode = Episode(**row.get("episode", row))
             step = f"step {row['step'] + 1}, " if "episode" in row else ""
             yield f"line {number}: {step}row {episode.id!a:.80}, episode {episode.index}", episode
-
-
-def describe_versions(environment: EnvironmentFile) -> str:
-    """Packages of the environment whose versions are no longer those of the episodes."""
-    installed = definition.read_versions(environment.kind)
-    changed = [
-        f"{package} {version}, now {installed.get(package)}"
-        for package, version in environment.packages.items()
-        if installed.get(package) != version
-    ]
-    return (
-        f"They were played with {', '.join(changed)}: install that version."
-        if changed
-        else "Either its code was edited since, and `dvc repro` plays again; or it is not a "
-        "function of row, seed and messages alone."
-    )
 
 
 if __name__ == "__main__":

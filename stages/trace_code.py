@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import grimp
+from grimp.exceptions import SourceSyntaxError
 
 from stages import own_imports, own_modules
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
@@ -128,11 +129,6 @@ def find_outside(graph: grimp.ImportGraph, files: Collection[str], word: str) ->
         if path.is_file():  # else `plan` says what is wrong with the row
             parts = [part for part in Path(file).parts if part not in ("/", "..")]
             needed[own_imports.name_file(path, "/".join(parts), ROOT)] = path
-    for package in own_imports.list_unpinned(needed):
-        sys.stdout.write(
-            f"own/{word} imports {package}, which {CONSTRAINTS} does not pin: results are of this "
-            f"version\n"
-        )
     return dict(sorted(needed.items()))
 
 
@@ -181,6 +177,11 @@ def build_import_graph(root: Path, *packages: str) -> grimp.ImportGraph:
     sys.path.insert(0, folder)  # grimp finds a package through sys.path
     try:
         return grimp.build_graph(*packages, exclude_type_checking_imports=True, cache_dir=None)
+    except SourceSyntaxError as error:  # of a file of the user's
+        raise ValueError(
+            f"{error.filename}, line {error.lineno}: expected Python, found {error.text!r}: "
+            f"correct the line"
+        ) from error
     finally:
         sys.path.remove(folder)
 

@@ -1,17 +1,15 @@
-"""Speed of this machine: of earlier runs, or of timed passes in each arithmetic; which to choose.
+"""Speed of this machine, by timed passes in each arithmetic, and which to choose.
 
     python -m stages.planning.speed < request.json
 
-A rate is operations per second (`jobs`, `algorithms/flops`). That of an earlier run is of a whole
-stage and all its seeds: of the latest run of the same entry point on the same processor or GPU with
-a model of similar size. Without one, passes of the base model with random weights are timed, by the
-stages' own code: micro-batches and log-probabilities of a `Policy`, and `TransformersSampler`; the
-optimizer is not, a few per cent of a step. Of a model with many layers the first ones are timed:
-operations per second differ little with depth (of SmolLM2's shape by up to 1.3 times, 6 layers of
-30). Seconds of a decode step are a line over the rows of its batch: the weights are read once,
-whatever the number of rows, and each row adds its own operations. Seeds share the memory's
-bandwidth, so as many processes as run side by side are timed at once, and their rates added.
-Rounding is fixed when a process starts, so each arithmetic has a process of its own.
+A rate is operations per second (`jobs`, `algorithms/flops`). Passes of the base model with random
+weights are timed, by the stages' own code: micro-batches and log-probabilities of a `Policy`, and
+`TransformersSampler`; the optimizer is not, a few per cent of a step. Of a model with many layers
+the first ones are timed: operations per second differ little with depth (of SmolLM2's shape by up
+to 1.3 times, 6 layers of 30). Seconds of a decode step are a line over the rows of its batch: the
+weights are read once, whatever the number of rows, and each row adds its own operations. Seeds
+share the memory's bandwidth, so as many processes as run side by side are timed at once, and their
+rates added. Rounding is fixed when a process starts, so each arithmetic has a process of its own.
 """
 
 import json
@@ -25,7 +23,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import datetime
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -34,7 +31,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from transformers.initialization import no_init_weights
 
 import stages
-from stages.algorithms.flops import Matrices, Passes
+from stages.algorithms.flops import Passes
 from stages.config import Params
 from stages.engines.transformers import TransformersSampler
 from stages.models import device, policy, row_policy, size
@@ -44,21 +41,13 @@ from stages.models.policy import Policy
 from stages.models.row_policy import LoraConfig
 from stages.planning.cost import keep_layers
 from stages.planning.jobs import Work, count_operations
-from stages.rows import DATA
-from stages.runtime import outputs, process
-from stages.runtime.outputs import PIPE
-from stages.runtime.runs import JOURNALS, KEY_FILE, find_records
-from stages.stage import OUTPUTS
+from stages.runtime import process
 
 GAIN = 1.3
 """Times as fast that a costlier arithmetic has to be, to be recommended."""
 FLOAT32, BFLOAT16, PINNED, NATIVE = "float32", "bfloat16", "pinned", "native"
-REMEMBERED = PIPE / "doctor.json"
-"""The last estimates, to be compared with the times that follow."""
 VLLM_START = 15.0
 """Guessed seconds until vLLM is ready."""
-SIMILAR_SIZE = 4.0
-"""Largest ratio of two models' sizes for which the rate of one predicts the other's."""
 
 
 class Arithmetic(NamedTuple):
@@ -286,7 +275,7 @@ def measure_rates(
             reason = lines[-1].strip().rstrip(".") if lines else "no answer, for want of memory"
             raise ValueError(
                 f"expected the base model to run on this machine, found: {reason:.250}. Times are "
-                f"not forecast without an earlier run."
+                f"not forecast."
             ) from error
         # GPUs share no memory: each adds the rate of the first.
         rates[each] = add_rates(num_gpus * json.loads(result.stdout.splitlines()[-1]))
@@ -318,105 +307,6 @@ def _measure(request: Request) -> dict[str, float]:
         return measure(request)
     except Exception:  # noqa: BLE001, some of transformers' cannot be sent from a process
         raise RuntimeError(traceback.format_exc()) from None
-
-
-# --- earlier runs
-
-
-def read_rates(parameters: int) -> dict[str, tuple[float, float]]:
-    """Stage -> operations per second (or 0) and seconds of its last run here, at a similar size."""
-    device, rates = describe_device(), {}
-    for path in sorted(JOURNALS.glob(f"*/*/{KEY_FILE}")):
-        stage, row = path.parts[-3:-1]
-        record = read_last_record(stage, row)
-        if record is None or device != (record["device"], record["cpu"]["model"]):
-            continue
-        if any(seed["host"] != record["host"] for seed in record.get("seeds", {}).values()):
-            continue  # its seconds are those of several machines
-        folder = DATA / OUTPUTS.get(stage, ("none",))[-1].format(row)
-        done = 0.0
-        for metrics in sorted(folder.glob("*/metrics.json")):
-            work = json.loads(metrics.read_text(encoding="utf-8")).get("work") or {}
-            sizes = [model["parameters"] for model in work.values()]
-            if sizes and not 1 / SIMILAR_SIZE < max(sizes) / parameters < SIMILAR_SIZE:
-                break
-            done += sum(_operations(model) for model in work.values())
-        else:
-            rates[f"{stage}@{row}"] = (done / record["seconds"], record["seconds"])
-    # Those that write no operations say nothing of the model's size: the others do.
-    return rates if any(operations for operations, _ in rates.values()) else {}
-
-
-def read_last_record(stage: str, row: str) -> dict[str, Any] | None:
-    """The run.json of the execution that wrote the row's outputs, if it was here."""
-    key = JOURNALS / stage / row / KEY_FILE
-    if not key.is_file():
-        return None
-    content = json.loads(key.read_text(encoding="utf-8"))
-    records = find_records(content["stage"], content["input_key"])
-    return json.loads((records[-1] / "run.json").read_text(encoding="utf-8")) if records else None
-
-
-def describe_device() -> tuple[str, str]:
-    """The device and the processor, as run.json names them."""
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    return gpu, stages.processor().get("model name", "")
-
-
-def _operations(work: Mapping[str, Any]) -> int:
-    names = ("body", "output", "trained_body", "trained_output")
-    model = Matrices(**{name: work[name] for name in names})
-    return sum(
-        count_operations(kind, model, Passes(**passes))
-        for kind, passes in work.items()
-        if isinstance(passes, dict)
-    )
-
-
-def find_rate(name: str, rates: Mapping[str, tuple[float, float]]) -> float | None:
-    """Operations per second of a stage's own run, or of one of its kind; None: there was none."""
-    kind = name.partition("@")[0]
-    kinds = [kind, "pool"] if kind == "sample" else [kind]
-    same = [rates[name][0]] if name in rates else []
-    of_kind = [value for stage, (value, _) in rates.items() if stage.partition("@")[0] in kinds]
-    return next((value for value in same + of_kind if value > 0), None)
-
-
-def compare_estimates() -> dict[str, tuple[float, float]]:
-    """Stage -> its last estimate and what it took, in seconds, of those that have run since."""
-    if not REMEMBERED.is_file():
-        return {}
-    remembered, compared = json.loads(REMEMBERED.read_text(encoding="utf-8")), {}
-    for name, expected in remembered["seconds"].items():
-        record = read_last_record(*name.split("@"))
-        if (
-            record is not None
-            and datetime.fromisoformat(record["ended"]).timestamp() > remembered["at"]
-            and record["seconds"] > 0
-        ):
-            compared[name] = expected, record["seconds"]
-    return compared
-
-
-def write_estimates(expected: Mapping[str, float]) -> None:
-    """Write the estimates for `compare_estimates`."""
-    PIPE.mkdir(exist_ok=True)
-    outputs.write_json(REMEMBERED, {"at": time.time(), "seconds": dict(expected)})
-
-
-def describe_error(compared: Mapping[str, tuple[float, float]]) -> str:
-    """Line on the error of estimates, sum of |expected - actual| over the sum of actual seconds.
-
-    It names the stage whose estimate was furthest from its time.
-    """
-    errors = {name: abs(expected - actual) for name, (expected, actual) in compared.items()}
-    share = sum(errors.values()) / sum(actual for _, actual in compared.values())
-    worst = max(errors, key=errors.__getitem__)
-    expected, actual = compared[worst]
-    return (
-        f"The last estimates were off by {share:.0%} (stages that ran since: {len(compared)}), "
-        f"most for {worst}: {expected:.0f} s expected, {actual:.0f} s taken."
-    )
 
 
 if __name__ == "__main__":

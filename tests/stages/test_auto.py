@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 
 from stages import auto
 from stages.auto import RULES, UNMEASURED, Facts
-from stages.config import PRESETS_PATH, read_yaml
-from stages.params import FACTS_PATH, pick_presets, print_table, read_facts
+from stages.config import read_yaml
+from stages.params import FACTS_PATH, read_facts
 
 ROOT = Path(__file__).parents[2]
 ROWS = YAML(typ="safe").load(Path(__file__).with_name("auto.yaml").read_text(encoding="utf-8"))
@@ -127,21 +127,3 @@ def test_facts_are_read_for_a_model_alone_and_of_this_code_alone(tmp_path, monke
     for content in (asdict(UNMEASURED) | {"heads": 8}, {"parameters": 1}):
         FACTS_PATH.write_text(json.dumps(content))
         assert read_facts(PARAMS) is None
-
-
-def test_the_table_shows_each_rule_that_a_row_uses(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")
-    presets, params = read_yaml(ROOT / PRESETS_PATH), read_yaml(ROOT / "params.yaml")
-    tables = {"steps": {"a": {"by": "people", "preset": "math_aps"}}, "policies": {"b": {}}}
-    for content, entries in (({}, pick_presets(presets, tables)), (params, presets)):
-        print_table(content | {"model": {"path": "a/model"}}, entries, UNMEASURED)
-        lines = capsys.readouterr().out.splitlines()
-        cells = [[cell.strip() for cell in line.split("│")[1:4]] for line in lines if "│" in line]
-        used = auto.resolve(
-            {**content, "model": {"path": "a/model"}, "presets": entries}, UNMEASURED, strict=False
-        )[1]
-        expected = {
-            (item.pattern, str(item.value), RULES[item.pattern].description) for item in used
-        }
-        assert {tuple(cell) for cell in cells} == expected
-        assert (len(cells) == 1) == (not content)

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from stage_inputs import ROOT
 
 from flows.plan import read_graph
-from stages import __main__, doctor, rows, trace_code
+from stages import doctor, rows, trace_code
 from stages.environments.environment import check_reply
 from stages.own_modules import (
     PACKAGE,
@@ -125,24 +125,6 @@ def test_the_code_of_each_stage_has_the_digests_of_the_files_that_it_reads(tmp_p
     for kind in ("rewards", "environments"):
         for path in (ROOT / f"stages/{kind}/own").glob("[!_]*.py"):
             assert path.relative_to(ROOT).as_posix() in (data / f"own/{path.stem}").read_text()
-
-
-def test_the_first_word_names_the_module_whose_main_has_the_words(monkeypatch):
-    class Module:
-        def __init__(self, name):
-            self.main = lambda *words: calls.append((name, words))
-
-    monkeypatch.setattr(__main__, "load", Module)
-    monkeypatch.setattr("stages.params.adopt_rounding", lambda: calls.append("rounding"))
-    of_rows = {word: (module, (word, "new")) for word, module in rows.ENTRY_POINTS.items()}
-    of_rows["label_own/mine"] = "label_own", ("label_own", "new")
-    for word, call in (of_rows | {name: (name, ("new",)) for name in ("compare", "track")}).items():
-        calls = []
-        __main__.find_main([word, "new"])()
-        assert calls == [*(["rounding"] if word in of_rows else []), call]
-    for words in ((), ("train_sfd", "new")):
-        with pytest.raises(SystemExit, match="train_sft"):
-            __main__.find_main(words)
 
 
 OWN = f"{PACKAGE}/rewards/own"
@@ -281,22 +263,10 @@ def test_the_doctor_finds_what_cannot_work_before_anything_ran(case, repository)
 
 
 @pytest.mark.slow
-def test_the_doctor_says_what_it_can_of_a_plan_that_is_not_valid(repository):
-    content = YAML(typ="safe").load(repository / "params.yaml")
-    content["sft"]["batch_size"] = -1
-    write_params(repository, content)
-    completed = run_doctor(repository)
-    assert completed.returncode == 1
-    assert "sft.batch_size" in completed.stderr
-    for text in ("computes on", "'<|end|>'"):
-        assert text in completed.stdout
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("text", "says"), [
     ("model: 3\n", "model: expected keys with values"), ("a: [\n", "Error: params.yaml, line 2"),
 ])  # fmt: skip
-def test_the_doctor_has_no_traceback_for_a_params_yaml_of_another_form(text, says, repository):
+def test_a_plan_that_is_not_valid_has_no_forecast_and_no_traceback(text, says, repository):
     (repository / "params.yaml").write_text(text)
     completed = run_doctor(repository)
     assert (completed.returncode, says in completed.stderr) == (1, True), completed.stderr

@@ -8,21 +8,18 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pydantic
 import pytest
 from ruamel.yaml import YAML
-from stage_inputs import ROOT, list_raw_pairs, read_files, write_raw
+from stage_inputs import ROOT, read_files, write_raw
 
-from stages import auto, plan, plan_checks, rows, source_checks, stage, tables
+from stages import auto, plan, plan_checks, rows, stage, tables
 from stages.config import PARAMS_PATH, PRESETS_PATH, Params, merge, read_yaml
-from stages.label_people import PeoplePreset
 from stages.params import FACTS_PATH, LOCK_PATH, load_config, measured_facts
 from stages.rows import TABLES
 from stages.seeding import derive_seed
-from stages.sources.problem_files import FileSource
 
 # --- files of keys
 
@@ -160,6 +157,7 @@ def test_a_command_has_the_words_of_its_row():
             assert (row.name, row.policy, row.on) == (name, words["from"], words.get("on", ""))
             assert row.preset == words.get("preset", words.get("split"))
             assert row.by == words.get("train", words.get("by", ""))
+    assert rows.parse_row(["x", "--files", "a.txt", "b c.txt"]).files == ("a.txt", "b c.txt")
     for table, kinds in tables.READS.items():
         for kind in kinds:
             row = tables.TableRow(table=table, name="x", words={"by": kind})
@@ -256,24 +254,6 @@ def test_digests_of_the_sources_follow_their_content_alone(tmp_path, monkeypatch
     assert plan.digest_inputs(params).keys() == before.keys()
     assert plan.digest_inputs(params) != before
     assert plan.digest_inputs(read_yaml(ROOT / "params.yaml")) == {}  # generated
-
-
-def test_a_split_of_people_s_file_must_exist_and_a_large_file_is_described(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_raw("mine.jsonl", list_raw_pairs(9))
-    words = {"by": "people", "preset": "people", "from": "base", "on": "raw/mine.jsonl"}
-    row = tables.TableRow(table="pairs", name="mine", words=words)
-    preset = {"licence": "MIT", "heldout_share": 0.1, "max_tokens": 9, "max_bad_share": 0,
-              "max_long_share": 0}  # fmt: skip
-    for split, is_there in (("mine", True), ("test_prefs", False)):
-        config = SimpleNamespace(preset=PeoplePreset(split=split, **preset))
-        problems = list(source_checks.check_people_file(row, config))
-        assert problems == [] if is_there else "'test_prefs'" in problems[0]
-    path = Path("data/raw/mine.jsonl")
-    for limit, places in ((path.stat().st_size, []), (1, ["data.source", "pairs.mine"])):
-        monkeypatch.setattr(source_checks, "MAX_WHOLE_BYTES", limit)
-        lines = source_checks.describe_partly_read(FileSource(path=str(path)), [row])
-        assert [line.partition(":")[0] for line in lines] == places
 
 
 # --- processes

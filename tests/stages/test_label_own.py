@@ -6,7 +6,7 @@ import pytest
 import stage_inputs
 from stage_inputs import DATA, PRESETS, SEED
 
-from stages import label_own, tables
+from stages import label_own
 from stages.own_modules import load_own_module
 from stages.records import lines
 from stages.records.preferences import Preference, Verdict
@@ -62,13 +62,3 @@ def test_a_labeller_that_prefers_what_stands_first_decides_nothing(run):
 def test_what_is_no_probability_is_refused_with_its_problem(value):
     with pytest.raises(ValueError, match=r"prefer.*'p', completions 'a' and 'b'"):
         label_own.ask_labeller(lambda *_: value, PROMPT, "a", "b")
-
-
-@pytest.mark.parametrize("by", ["own", "own/<file>", "own/Mine", "own/", "environments/own"])
-def test_a_labeller_is_named_by_its_file(by):
-    row = {"by": by, "preset": "own_pairs", "from": "base", "on": "pools/sft"}
-    (problem,) = tables.check_row("pairs", "x", row)
-    assert "own/<file>" in problem
-    assert list(tables.check_row("pairs", "x", row | {"by": "own/brevity"})) == []
-    assert list(tables.check_row("environments", "x", row | {"by": "own"})) == []
-    assert list(tables.check_row("environments", "x", row | {"by": "own/brevity"}))

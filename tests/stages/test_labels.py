@@ -62,7 +62,7 @@ def test_flips_turn_pairs_to_learn_from_and_no_others():
 
 @pytest.mark.parametrize(("limit", "num_each"), [(None, 3), (2, 2)])
 def test_a_teacher_shows_its_completions_right_or_wrong_as_often_as_they_were_drawn(
-    limit, num_each, caplog
+    limit, num_each
 ):
     write_answers("train", {"a": "445", "b": "444"})
     metrics = label("teacher", {"max_samples_per_problem": limit})
@@ -74,10 +74,8 @@ def test_a_teacher_shows_its_completions_right_or_wrong_as_often_as_they_were_dr
                        "teacher": "sft", "pool_policy": "sft"}  # fmt: skip
     model = stage_inputs.read_files(PAIRS / "model")
     assert model == stage_inputs.read_files(rows.locate_policy("sft", SEED))
-    assert not caplog.messages
     metrics = label("teacher", {"max_samples_per_problem": limit}, start="teacher")
     assert (metrics["teacher"], metrics["pool_policy"]) == ("teacher", "sft")
-    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize("case", TABLES["episodes"], ids=lambda case: case["it"])

@@ -21,6 +21,7 @@ from stages.environments.limits import EpisodeLimits
 from stages.loops import rollouts
 from stages.loops.work import Step
 from stages.models import prompting
+from stages.models.device import COMPUTE
 from stages.models.model_tokenizer import train_tokenizer
 from stages.records.problems import Problem
 from stages.rewards.answer_checker import states_an_answer
@@ -202,8 +203,8 @@ def test_dpo_has_the_loss_of_its_formula_from_the_model_as_it_was(model, tokeniz
 
 @pytest.mark.parametrize("kind", ["sft", "dpo"])
 def test_sft_and_dpo_are_resumed_to_the_bit(kind, model, tokenizer, tmp_path):
-    def train(state, start=None):
-        learner = copy.deepcopy(start or model)
+    def train(state):
+        learner = copy.deepcopy(model)
         rows = DEMONSTRATIONS if kind == "sft" else PAIRS
         settings = {"num_epochs": 2, "batch_size": 2, "learning_rate": 1e-2, "state": state}
         for step in getattr(library, kind)(learner, tokenizer, rows, **settings):
@@ -217,12 +218,11 @@ def test_sft_and_dpo_are_resumed_to_the_bit(kind, model, tokenizer, tmp_path):
     ):
         assert metrics == also
         assert all(torch.equal(weights[name], others[name]) for name in weights)
-    other = copy.deepcopy(model)
-    other.load_state_dict(expected[-1][1])
-    with pytest.raises(ValueError, match="state"):
-        next(train(library.State.load(tmp_path / "2"), other))
+    with pytest.raises(ValueError, match="another function"):
+        step_once(model, tokenizer, state=library.State.load(tmp_path / "2"))
 
 
+AUTO = COMPUTE.model_copy(update={"gradient_checkpointing": "auto"})
 ROWS_REFUSED = {
     "none": ("sft", [], {}, "rows.*none"),
     "no mapping": ("sft", [("a", "b")], {}, r"rows\[0\].*prompt, completion"),
@@ -232,7 +232,8 @@ ROWS_REFUSED = {
     "too long": ("sft", [{"prompt": "1 " * 64, "completion": "a"}], {}, r"rows\[0\].*64 posit"),
     "no prompt": ("dpo", [PAIRS[0] | {"prompt": ""}], {}, r"rows\[0\].*prompt.*none"),
     "of sft": ("dpo", DEMONSTRATIONS, {}, "prompt, chosen, rejected"),
-    "epochs": ("sft", DEMONSTRATIONS, {"num_epochs": -1}, "num_epochs: expected.*-1"),
+    "epochs": ("sft", DEMONSTRATIONS, {"num_epochs": 0}, "num_epochs: expected.*0"),
+    "auto": ("dpo", PAIRS, {"compute": AUTO}, "gradient_checkpointing: expected.*auto"),
     "size": ("dpo", PAIRS, {"batch_size": 0}, "batch_size: expected.*0"),
     "rate": ("dpo", PAIRS, {"learning_rate": 0.0}, "learning_rate: expected.*0"),
     "preset": ("dpo", PAIRS, {"preset": "grpo_trl"}, "simpo.*grpo_trl"),
@@ -258,9 +259,6 @@ REFUSED = {
     "too few prompts": ({"prompts": TEXTS[:1]}, "prompts_per_step"),
     "arguments": ({"reward": lambda completions: [0.0]}, "completions"),
     "nan": ({"reward": lambda p, c: float("nan")}, "nan"),
-    "infinite": ({"reward": lambda p, c: float("inf")}, "inf"),
-    "text": ({"reward": lambda p, c: "good"}, "'good'"),
-    "nothing": ({"reward": lambda p, c: None}, "None"),
     "no reward": ({"reward": None}, "neither"),
     "both": ({"environment": Coach, "prompts": ROWS}, "both"),
     "texts in an environment": ({"environment": Coach, "reward": None}, "str"),
@@ -292,18 +290,6 @@ def test_models_and_tokenizers_that_cannot_be_trained_are_refused(model, tokeniz
     tokenizer.pad_token = tokenizer.eos_token = None
     with pytest.raises(ValueError, match="end-of-sequence"):
         step_once(model, tokenizer)
-
-
-def test_a_reward_that_is_no_number_is_named_with_prompt_and_completion(model, tokenizer):
-    seen = []
-
-    def reward(prompt, completion):
-        seen.append((prompt, completion))
-        return float("nan") if len(seen) == 3 else 0.0
-
-    with pytest.raises(ValueError, match="nan") as caught:
-        step_once(model, tokenizer, reward)
-    assert all(repr(text) in str(caught.value) for text in seen[2])
 
 
 def test_a_tokenizer_needs_no_pad_token(model, tokenizer):

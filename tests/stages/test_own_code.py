@@ -2,7 +2,6 @@
 
 import locale
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -19,12 +18,11 @@ from answers import Answers
 from ruamel.yaml import YAML
 
 from flows.dvc_internals import mend
-from stages import own_imports, own_modules, tables
+from stages import own_imports, own_modules
 from stages.environments import checks, problem_digest, scripts
 from stages.environments.environment import Reply
 from stages.environments.limits import EpisodeLimits
 from stages.rewards.completion_rewards import score_each
-from stages.rows import parse_row
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = "stages/rewards/own/mine.py"
@@ -85,10 +83,12 @@ def test_imports_are_followed_to_whatever_is_no_pinned_package(
     assert all(path.is_file() for path in follow().values())
 
 
-def test_a_pinned_package_is_no_file_and_another_is_named_with_its_version(write):
-    write({OWN: "import pytest"})
-    assert not follow(pins=("pytest",))
-    assert own_imports.list_unpinned(follow()) == [PYTEST]
+def test_a_pinned_package_is_no_file_and_a_file_that_is_no_python_is_refused(write):
+    write({OWN: "import pytest, rules", "rules.py": ""})
+    assert follow(pins=("pytest",)).keys() == {"rules.py"}
+    write({"rules.py": "\n1 +\n"})
+    with pytest.raises(ValueError, match=r"rules\.py, line 2"):
+        follow()
 
 
 def test_by_way_of_a_module_outside_back_into_the_package(write):
@@ -206,24 +206,6 @@ def test_flows_remove_a_link_to_a_file_that_is_gone(tmp_path):
 
 
 ROW = {"by": "rule", "preset": "own", "from": "base", "on": "own/brevity"}
-
-
-@pytest.mark.parametrize(("words", "problem"), [
-    ({"files": ["words.txt"]}, None), ({"files": ["data/raw/a.txt"]}, None),
-    ({"files": ["none.txt"]}, "rewards.mine.files: expected a file"),
-    ({"files": ["data/pools/a.txt"]}, "rewards.mine.files: .* is an output"),
-    ({"files": ["words.txt"], "on": "prompts"}, "rewards.mine.files: expected no files"),
-])  # fmt: skip
-def test_listed_files_are_files_of_the_users(words, problem, write):
-    write(REPOSITORY | {"stages/rewards/own/brevity.py": ""})
-    rows = {table: {} for table in tables.TABLES} | {"rewards": {"mine": ROW | words}}
-    assert not list(tables.check_row("rewards", "mine", ROW | words))
-    problems = list(tables.check_names(rows))
-    assert len(problems) == (problem is not None)
-    assert problem is None or re.match(problem, problems[0])
-    assert list(tables.check_row("rewards", "mine", ROW | {"files": "words.txt"}))
-    row = parse_row(["mine", "--files", "a.txt", "b c.txt", "--on", "own/mine"])
-    assert (row.files, row.on) == (("a.txt", "b c.txt"), "own/mine")
 
 
 MINE = """

@@ -175,21 +175,6 @@ def test_a_row_of_every_bad_kind_is_quarantined_with_file_line_and_reason():
     assert sum(map(len, prompts().values())) == 94
 
 
-def test_what_stands_twice_counts_once_and_other_solutions_are_imitated(capsys):
-    write(make_rows(100))
-    once = prepare()["counts"]
-    write([*make_rows(100), *make_rows(100)])
-    card = prepare()
-    assert (card["counts"], card["quarantined"]) == (once, {"repeated": 100})
-    assert "warning: 100 of 200" in capsys.readouterr().out
-    others = [row | {"solution": f"So: {row['solution']}"} for row in make_rows(100)]
-    write([*make_rows(100), *others])
-    card = prepare()
-    assert card["counts"]["demonstrations"] == card["counts"]["train"] == 2 * once["train"]
-    assert [card["counts"][name] for name in ("dev", "test")] == [once["dev"], once["test"]]
-    assert card["quarantined"] == {"repeated question": once["dev"] + once["test"]}
-
-
 def test_an_overlong_solution_is_left_out_only_where_it_would_be_imitated():
     long = [row | {"solution": "and " * 200 + row["solution"]} for row in make_rows(4)]
     write([*long, *make_rows(40)[4:]])
@@ -201,42 +186,10 @@ def test_an_overlong_solution_is_left_out_only_where_it_would_be_imitated():
     assert {*card["quarantined"]} <= {"over-long solution"}
 
 
-def test_a_test_split_is_kept_and_a_training_copy_of_its_questions_left_out():
-    write([row | {"id": n, "level": 3} for n, row in enumerate(make_rows())])
-    write([row | {"id": n} for n, row in enumerate(make_rows(43)[38:])], "test.jsonl")
-    source = {"path": "mine.jsonl", "test_path": "test.jsonl"}
-    card = prepare(source=source)
-    assert card["source_problems"] == {"train": 38, "test": 5}
-    assert [row.id for row in prompts()["test"]] == [f"test-{n}" for n in range(5)]
-    assert (card["quarantined"], {*card["overlaps"].values()}) == ({"overlap": 2}, {0})
-    assert (card["files"][0]["form"], card["files"][0]["unused"]) == ("problems", ["level"])
-    write(make_rows(2, question=" "), "test.jsonl")
-    with pytest.raises(ValueError, match="test split"):
-        prepare(source=source)
-
-
-UNREADABLE = [row | {"solution": row["solution"].replace("####", "So")} for row in make_rows()]
-REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
-    "too many bad rows": ([*make_rows(), *make_rows(11, answer="who can tell why it is so")], {},
-                          r"(?s)11 of 51.*mine\.jsonl, line 41"),
-    "solutions without an answer": (UNREADABLE, {}, r"0\.0% of"),
-    "solutions in another form": (make_rows(), {"answer_forms": ["boxed"]}, r"data\.answer_forms"),
-    "rows longer than the model": (make_rows(), {"max_prompt_tokens": 2048}, r"model\.tiny"),
-    "a template without the question": (make_rows(), {"prompt_template": "Solve:"}, "template"),
-    "a model without a tokenizer": (make_rows(), {"model": "model"}, "'model'"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-def test_a_source_or_model_is_refused_and_nothing_written(kind):
-    rows, options, words = REFUSED[kind]
-    write(rows)
-    if "model" in options:
-        save_tokenizer("llama")
-        for path in MODEL.glob("tokenizer*"):
-            path.unlink()
-    with pytest.raises(ValueError, match=words):
-        prepare(**options)
+def test_solutions_in_another_form_are_refused_and_nothing_written():
+    write(make_rows())
+    with pytest.raises(ValueError, match=r"data\.answer_forms"):
+        prepare(answer_forms=["boxed"])
     assert not (prepare_data.PREPARED / "data_card.json").exists()
 
 

@@ -57,17 +57,6 @@ def test_each_dev_and_test_problem_has_samples_a_greedy_one_and_those_of_each_te
     assert fewer == {name: rows for name, rows in drawn.items() if "_at_" not in name}
 
 
-@pytest.mark.parametrize(("sections", "mentions"), [
-    *(({"temperatures": {"tried": tried, "num_samples": 1}}, "tried")
-      for tried in ([0.5, 0.5], [1.0], [0.0], [0.009])),
-    ({"sampling": dict.fromkeys(("dev", "test"), SPLIT) | {
-        "dev": SPLIT | {"temperature": 0.7}}}, "dev"),
-], ids=["twice", "that of test", "greedy", "too low", "of dev"])  # fmt: skip
-def test_temperatures_that_do_not_suit_are_refused(sections, mentions):
-    with pytest.raises(ValueError, match=mentions):
-        sample(**sections)
-
-
 def test_a_pool_holds_its_split_and_other_draws_of_the_dev_problems():
     words = ["new", "--from", "sft", "--split", "preference"]
     stage_inputs.run_stage("pool", words)

@@ -4,7 +4,6 @@ Two seeds; 50 train, 40 preference, 10 dev and 20 test problems; demonstrations 
 A new entry point is a row of WORK, and of LENGTHS if its texts have other limits.
 """
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace as Section
 
@@ -242,13 +241,6 @@ def test_work_by_hand(name, monkeypatch):
 
 def test_every_entry_point_with_a_model_has_a_row():
     assert jobs.COUNTED.keys() <= {row[0] for row in WORK.values()}
-
-
-def test_two_completions_make_one_pair():
-    two = {**CONTENT, "sampling": {**CONTENT["sampling"], "preference": {"num_samples": 2}}}
-    judged = stage("train_dpo", "pairs/judge", dpo=Section(**ONE))
-    plan = replace(PLAN, content=two)
-    assert jobs.forecast_work(judged, plan, MODEL).tokens == 2 * 40 * 1 * 40
 
 
 def test_lengths_of_prepared_rows_by_hand():
