@@ -10,7 +10,6 @@ most used.
 What nothing reads is judged in `unread`.
 """
 
-import ast
 import json
 import math
 import re
@@ -123,21 +122,22 @@ def keep_rows(
     Raises:
         ValueError: there are rows, and none has them.
     """
-    others, kept = dict[str, dict[str, None]](), False
+    others, kept = dict[str, Any](), False
     for row in rows:
         values = {} if isinstance(row, BadRow) else {name: find(row.fields, name) for name in where}
         if all(_is_among(value, where[name]) for name, value in values.items()):
             kept = kept or not isinstance(row, BadRow)
             yield row
-            continue
-        for name, value in values.items():
-            shown = "no such column" if value is MISSING else f"{value!r:.40}"
-            others.setdefault(name, {}).setdefault(shown, None)
+        else:
+            others = others or values
     if others and not kept:
-        shown = "; ".join(f"{name}: {', '.join([*values][:5])}" for name, values in others.items())
+        shown = ", ".join(
+            f"{name}: {'no such column' if value is MISSING else repr(value):.40}"
+            for name, value in others.items()
+        )
         raise ValueError(
-            f"where: expected rows of {dict(where)}, found none: {shown}. Correct the column or "
-            f"its value."
+            f"where: expected rows of {dict(where)}, found none, and in the first {shown}. Correct "
+            f"the column or its value."
         )
 
 
@@ -261,20 +261,6 @@ def _states_text(answer: str, text: str) -> bool:
     """Whether a text has an answer in it, as words of its own."""
     answer = answer.strip()
     return re.search(rf"(?<![\w.-]){re.escape(answer)}(?!\w)", text, re.IGNORECASE) is not None
-
-
-def _find_reply(fields: Mapping[str, Any]) -> str:
-    """The reply of a row, or the last message, if it is the assistant's; else an empty text."""
-    for name in (*NAMES["replies"], *NAMES["message_lists"]):
-        value = fields.get(name)
-        if isinstance(value, str) and name in NAMES["replies"]:
-            return value
-        last = value[-1] if isinstance(value, list) and value else None
-        if isinstance(last, Mapping):
-            speaker = str(last.get("role", last.get("from"))).lower()
-            content = str(last.get("content", last.get("value", "")))
-            return "" if speaker in ("user", "human", "system") else content
-    return ""
 
 
 @cache
@@ -478,20 +464,6 @@ class ColumnSample:
                 return expression
         return None
 
-    def judges_the_reply(self, name: str) -> bool:
-        """Whether a column says how good the reply beside it is, and not which answer is right.
-
-        Most replies to a problem say its gold answer; none has to say that it is a 4 or `bad`.
-        """
-        are_stated = [
-            _states_text(str(label), reply)
-            for fields in self.rows
-            if not is_empty(label := fields.get(name))
-            and not isinstance(label, Mapping)
-            and (reply := _find_reply(fields))
-        ]
-        return bool(are_stated) and sum(are_stated) <= len(are_stated) / 2
-
 
 def recognise(rows: Sequence[Mapping[str, Any]]) -> Columns:
     """The columns of a file of problems or conversations, by their usual names.
@@ -526,54 +498,13 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Columns:
             _refuse_prompts_with_answers(sample, [messages])
         return _of_messages(sample, messages, gold, has_question=question is not None)
     if question is None:
-        printed = next((name for fields in rows for name, value in fields.items()
-                        if is_printed(value)), None)  # fmt: skip
-        hint = f"'{printed}' holds {PRINTED}. " if printed else _describe_messages(sample)
         raise ValueError(
-            f"no column has a name that is known: {hint}Say which is which, as columns: "
-            f"{{question: .., answer: ..}} or {{user: .., assistant: ..}} or {{messages: ..}}. "
-            f"Columns: {sample.available()}"
+            f"expected a column of a name that is known with texts or messages (as JSON has them, "
+            f"each with a role and a content), found {sample.available()}. Say which is which, as "
+            f"columns: {{question: .., answer: ..}} or {{user: .., assistant: ..}} or {{messages: "
+            f"..}}, also by a path as a.b; save lists that Python printed as JSON lines or parquet."
         )
     return _of_problem(sample, question, gold, solution)
-
-
-def _describe_messages(sample: ColumnSample) -> str:
-    """Which column, or which field of its objects, holds messages; empty: none does."""
-    for name in dict.fromkeys(key for fields in sample.rows for key in fields):
-        values = sample.values(name)
-        inner = [
-            f"{name}.{key}" for value in values[:1] if isinstance(value, dict) for key in value
-        ]
-        for path in (name, *inner):
-            if any(map(is_conversation, sample.values(path))):
-                return f"'{path}' holds messages: columns: {{messages: {path}}}. "
-        items = [item for value in values if isinstance(value, list) for item in value]
-        others = [item for item in items if isinstance(item, dict) and not is_message(item)]
-        if others and len(others) < len(items):
-            return f"'{name}' holds messages and {others[0]!r:.60}, which is none: leave it out. "
-        if others and sum(isinstance(text, str) for text in others[0].values()) > 1:
-            return (
-                f"'{name}' holds objects of {', '.join(map(str, others[0])):.60}: if they are "
-                f"messages, call these keys `role` and `content` in the file. "
-            )
-    return ""
-
-
-PRINTED = (
-    "a list or an object as Python prints it: save the file as JSON lines or parquet, where it "
-    "keeps its type"
-)
-
-
-def is_printed(value: Any) -> bool:
-    """Whether it is the text of a list or object as Python prints it, and no JSON."""
-    if not isinstance(value, str) or not re.match(r"\s*(?:\{\s*'|\[\s*['{\[])", value):
-        return False
-    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-        return parse_json(value) is None and isinstance(
-            ast.literal_eval(value.strip()), list | dict
-        )
-    return False
 
 
 def _of_messages(
@@ -621,23 +552,17 @@ def _of_problem(
 
 def _refuse_prompts_with_answers(sample: ColumnSample, used: Sequence[str]) -> None:
     """A ValueError for questions alone beside columns that look like their answers."""
-    names = dict.fromkeys(key for fields in sample.rows for key in fields)
     may_answer = re.compile(NAMES["answer_like"], re.IGNORECASE)
-    unread = [name for name in names if name not in used and may_answer.search(name)
-              and not re.fullmatch(NAMES["answer_described"], name.lower())]  # fmt: skip
-    unread = [name for name in unread if sample.values(name)]
-    others = [name for name in names if name not in used]
-    golds = [f"{name}.{gold}" for name in others for gold in NAMES["golds"] if "." not in gold]
-    unread += filter(sample.values, golds)
-    printed = [name for name in others if any(map(is_printed, sample.values(name)))]
-    unread = list(dict.fromkeys([*unread, *printed]))
+    names = [name for fields in sample.rows for name in fields if name not in used]
+    unread = [name for name in names if may_answer.search(name)]
+    unread += [f"{name}.{gold}" for name in names for gold in NAMES["golds"] if "." not in gold]
+    unread = [name for name in dict.fromkeys(unread) if sample.values(name)]
     if unread and not any(map(sample.values, NAMES["replies"])):
-        shown = ", ".join(unread[:5])
         raise ValueError(
             f"the rows have a question, and no column whose name is known to hold its answer, but "
-            f"{shown}: name them under columns (answer, choices, assistant) with the question, or "
-            f"the question alone: columns: {{user: {used[0]}}}. "
-            f"{f'{printed[0]!r} holds {PRINTED}. ' if printed else ''}Columns: {sample.available()}"
+            f"{', '.join(unread[:5])}: name them under columns (answer, choices, assistant) with "
+            f"the question, or the question alone: columns: {{user: {used[0]}}}. Columns: "
+            f"{sample.available()}"
         )
 
 
@@ -655,8 +580,7 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
     for name in (*NAMES["replies"], "completions", "responses"):
         if sample.is_list(name) and any(len(value) > 1 for value in sample.values(name)):
             raise ValueError(OTHER_KINDS["several answers"].format(name))
-    is_judged = sample.choices() is None and sample.judges_the_reply("label")
-    if is_judged or sample.is_good_or_bad("label") or sample.values("kto_tag"):
+    if sample.is_good_or_bad("label") or sample.values("kto_tag"):
         raise ValueError(OTHER_KINDS["labelled completions"])
     code = [name for name in ("entry_point", "canonical_solution", "test") if sample.values(name)]
     if len(code) > 1:
