@@ -15,7 +15,7 @@ Completions that are labelled good by one row and bad by another stay both: KTO 
 """
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -98,16 +98,10 @@ def _find_several(
     rows: Sequence[LabelledRow | BadRow],
 ) -> dict[Any, list[tuple[int, Label]]]:
     """What more than one label is about -> number of the row and label of each."""
-    # Hashes first: nearly all labels are the only one, and need no key that lives on.
-    counts = Counter(hash(_answers_of(label)) for row in rows if isinstance(row, LabelledRow)
-                     for label in row.labels)  # fmt: skip
-    if len(counts) == counts.total():
-        return {}
     by_answers = defaultdict[Any, list[tuple[int, Label]]](list)
     for number, row in enumerate(rows):
         for label in row.labels if isinstance(row, LabelledRow) else ():
-            if counts[hash(key := _answers_of(label))] > 1:
-                by_answers[key].append((number, label))
+            by_answers[_answers_of(label)].append((number, label))
     return {key: members for key, members in by_answers.items() if len(members) > 1}
 
 

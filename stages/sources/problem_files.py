@@ -29,7 +29,7 @@ from stages.sources import (
     splitting,
     tool_calls,
 )
-from stages.sources.choices import GoldForm, check_numbers, find_gold_form, read_choices
+from stages.sources.choices import GoldForm, count_gold_forms, read_choices
 from stages.sources.columns import MISSING, Columns
 from stages.sources.containers import RawRow
 from stages.sources.quarantine import RejectedError
@@ -166,17 +166,16 @@ def parse_splits(
         head = containers.read_head(rows, NUM_SAMPLE)
         sample = containers.sample_fields(head, source.ignore)
         columns = find_columns(source.columns, sample)
-        gold_form = None
+        gold_forms: Mapping[GoldForm, int] = {}
         if columns.choices is not None and columns.answer is not None:
-            check_numbers(sample, columns.choices, columns.answer)
-            gold_form = find_gold_form(sample, columns.choices, columns.answer)
+            gold_forms = count_gold_forms(sample, columns.choices, columns.answer)
         note_reading(report, columns, split)
         unread = Unread(
             [*columns.used().values(), *source.where], source.ignore, gold=columns.answer,
             is_imitated=_imitates(columns, sample), are_choices=columns.choices is not None,
         )  # fmt: skip
         parse = partial(
-            parse_problem, columns=columns, split=split, ignore=source.ignore, gold_form=gold_form
+            parse_problem, columns=columns, split=split, ignore=source.ignore, gold_forms=gold_forms
         )
         for row in unread.watch(itertools.chain(head, rows), report, split):
             problems = [row] if isinstance(row, BadRow) else _parse_solutions(row, columns, parse)
@@ -282,7 +281,7 @@ def is_taken(problem: Problem, share: float) -> bool:
 
 def parse_problem(
     fields: Mapping[str, Any], line: int, file: str, *, columns: Columns, split: str | None,
-    ignore: Sequence[str], gold_form: GoldForm | None = None,
+    ignore: Sequence[str], gold_forms: Mapping[GoldForm, int],
 ) -> Problem:  # fmt: skip
     """The problem of a row.
 
@@ -319,7 +318,7 @@ def parse_problem(
     if has_choices:
         choices = read_choices(values["choices"], str(columns.choices))
         turns = [*turns[:-1], choices.ask(turns[-1])]
-        answer = None if answer is None else choices.find_letter(values["answer"], gold_form)
+        answer = None if answer is None else choices.find_letter(values["answer"], gold_forms)
     if values.get("split") is not None:
         split = columns_of.read_split(str(columns.split), values["split"])
         if split not in SPLITS:
