@@ -13,7 +13,7 @@ If several rows rate the same answer, their mean counts. Several rows that compa
 answers become one pair, whose label is the share of votes (`preference_votes`); other columns can
 contradict a pair (`pair_checks`). Each row is in a pair, or in the quarantine with its reason:
 `tie`, `alone` (the only rated answer to its prompt), `merged` (another row's pair counts it too),
-`repeated`, or what is wrong with it.
+or what is wrong with it.
 
 A prompt is text or a conversation that ends with the user's turn, with a `system` message of its
 own or not. An answer is text, or a conversation that ends with it. Without a prompt both answers
@@ -49,13 +49,7 @@ from stages.sources import columns as columns_of
 from stages.sources import containers, conversations, pair_checks, raw_rows, splitting
 from stages.sources.columns import MISSING, NAMES, ColumnSample, read_number
 from stages.sources.containers import Place, RawRow
-from stages.sources.preference_votes import (
-    LabelledRow,
-    describe_repeated,
-    find_repeated,
-    merge_rows,
-    record_row,
-)
+from stages.sources.preference_votes import LabelledRow, merge_rows, record_row
 from stages.sources.quarantine import ALONE, MERGED, PARTED, TIE, RejectedError, bad_row
 from stages.sources.unread import NUM_SAMPLE, UNSPACED, SourceReport, Unread
 
@@ -713,13 +707,9 @@ def _compare_answers(
     if len(ratings_by_answer) == 1:
         without = f"{ALONE}: the only answer to its prompt, system message included"
     for ratings in ratings_by_answer:
-        is_sure = len({rating.score for rating in ratings}) == 1
-        copies = dict(find_repeated(rating.row for rating in ratings)) if is_sure else {}
         place = f"line {ratings[0].row.line} of {ratings[0].row.file}"
         for number, rating in enumerate(ratings):
-            if number in copies:
-                yield record_row(rating.row, describe_repeated(copies[number]))
-            elif not pairs:
+            if not pairs:
                 yield record_row(rating.row, without)
             elif number > 0:
                 what = f"the same answer as in {place}, whose score is the mean of {len(ratings)}"
