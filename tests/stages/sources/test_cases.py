@@ -237,6 +237,18 @@ def fill(expected: Any, number: int) -> Any:
     return json.loads(text)
 
 
+def count(results: list[Any]) -> dict[str, int]:
+    """What `counts` of a case may name."""
+    rows = [row for row in results if not isinstance(row, BadRow)]
+    labels = [label for row in rows for label in getattr(row, "labels", ()) if label is not None]
+    return {
+        "rows": len(rows), "bad": len(results) - len(rows), "labels": len(labels),
+        "right": labels.count(1.0),
+        "solutions": sum(getattr(row, "solution", None) is not None for row in rows),
+        "tests": sum(getattr(row, "split", None) == "test" for row in rows),
+    }  # fmt: skip
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
 @pytest.mark.parametrize(
     ("kind", "path", "case"),
@@ -250,11 +262,12 @@ def test_a_file_of_a_public_format_is(kind: str, path: Path, case: Case) -> None
         with pytest.raises(ValueError, match="") as error:
             read_path(kind, path, {})
         check_refusal(error.value, case["refused"])
-    expected, first = case.get("gives", []), case.get("first", {})
-    if not expected and not first:
+    expected, first, counts = case.get("gives", []), case.get("first", {}), case.get("counts", {})
+    if not (expected or first or counts):
         return
     results, report = read_path(kind, path, case.get("with", {}))
-    assert not [row for row in results if isinstance(row, BadRow)]
+    counted = count(results)
+    assert counted == counted | {"bad": 0} | counts
     wanted = [fill(row, number) for number, row in enumerate(
         expected if isinstance(expected, list) else [expected] * 6)]  # fmt: skip
     assert len(results) == len(wanted) or not wanted
