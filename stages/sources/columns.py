@@ -69,7 +69,7 @@ class Columns(Params):
 
     def used(self) -> dict[str, str]:
         """Field -> column, of those that are given."""
-        return {field: column for field, column in self if column is not None}
+        return self.model_dump(exclude_none=True)
 
 
 MISSING = object()
@@ -270,35 +270,28 @@ def find_mark(name: str) -> str | None:
     return next((mark for mark, names in NAMES["marks"].items() if re.fullmatch(names, key)), None)
 
 
-def says_test(name: str, value: Any) -> bool:
-    """Whether a column, or a path, says that the row is not to be trained on.
+def read_split(column: str, value: Any) -> str | None:
+    """`train`, `dev` or `test`, as a column of splits or a flag says; None: it says none.
 
-    By the name of a split (`subset: validation`), also after that of a domain, or as a flag
-    (`is_test: 1`, `is_train: false`).
+    A flag is `is_test: 1` or `is_train: false`; in a domain the split stands after its name.
     """
-    mark, text = find_mark(name), str(value).strip().lower()
-    if mark == "trained":
-        return text in FALSE
+    mark, text = find_mark(column), str(value).strip().lower()
+    flag = read_flag(text)
+    if flag is not None and mark in ("held out", "trained"):
+        return "train" if flag == (mark == "trained") else "test"
     if mark == "domain":
-        return (match := _SPLIT_AFTER.fullmatch(text)) is not None and match[1] != "train"
-    if mark not in ("split", "held out"):
-        return False
+        match = _SPLIT_AFTER.fullmatch(text)
+        text = "" if match is None else match[1]
     words = re.findall(r"[a-z]+", text.replace("held_out", "heldout"))
-    is_named = len(words) <= MAX_SPLIT_WORDS and any(
-        SPLITS.get(word, "train") != "train" for word in words
-    )
-    return is_named or (mark == "held out" and text in TRUE)
-
-
-def read_split(column: str, value: Any) -> str:
-    """`train`, `dev` or `test`, as a column of splits or a flag says; else what stands there."""
-    text = str(value).strip().lower()
-    if text in TRUE | FALSE and find_mark(column) in ("held out", "trained"):
-        return "test" if says_test(column, value) else "train"
-    if find_mark(column) == "domain" and (match := _SPLIT_AFTER.fullmatch(text)):
-        text = match[1]
-    split = SPLITS.get(text, str(value))
+    splits = {SPLITS[word] for word in words if word in SPLITS and len(words) <= MAX_SPLIT_WORDS}
+    split = next(iter(sorted(splits - {"train"})), "train" if splits else None)
     return "dev" if split == "validation" else split
+
+
+def says_test(name: str, value: Any) -> bool:
+    """Whether a column, or a path, says by its name and value that the row is not to train on."""
+    is_marked = find_mark(name) in ("split", "held out", "trained", "domain")
+    return is_marked and read_split(name, value) in ("dev", "test")
 
 
 def check_valid(

@@ -33,7 +33,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, islice, product, takewhile
-from statistics import fmean
+from statistics import fmean, mean
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from stages.config import Params, Where
@@ -57,9 +57,6 @@ SIGNED = "preference"
 """Name of a winner, or a number around 0 where any is below it."""
 RANKED = "output"
 """The list of answers whose name says that it is a ranking, the best first (LLaMA-Factory)."""
-LABELS = "labels"
-"""Beside `SHP` 1 where the first answer is better and 0 where the second is."""
-SHP = ("human_ref_A", "human_ref_B")
 TURN = "turn"
 """Beside two conversations the number of the answers that were compared, from 1."""
 MIN_SIGNED = 10
@@ -355,8 +352,7 @@ def _find_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[tu
             if compares and not columns_of.is_empty(value):
                 yield name, value
     beside += pair_checks.find_columns(names, pair_checks.STRENGTH)
-    if (columns.a, columns.b) != SHP:
-        beside.append(LABELS)
+    beside.append("labels")
     if columns.chosen and columns.probability is None:
         beside += NAMES["probabilities"]
     if columns.score is not None:
@@ -403,12 +399,7 @@ class PairReader:
         """What a row says, in one of the forms; RejectedError where it says nothing."""
         columns, used = self.columns, self.columns.used().values()
         (form,) = columns.forms()
-        # The worse answer, and either of two whose order another column decides, may be invalid
-        # without harm to the pair.
-        marks = columns.sides and pair_checks.find_marks(*columns.sides)
-        sides = (marks or ()) if columns.a else (marks or pair_checks.CHOSEN)[1:]
-        of_answers = pair_checks.find_of_sides(tuple(fields), sides)
-        columns_of.check_valid(fields, used, [*self.ignore, *of_answers])
+        columns_of.check_valid(fields, used, self.ignore)
         if form in ("pairs", "compared"):
             pair_checks.check_tie(fields, [*self.ignore, *used])
         if form == "pairs":
@@ -523,15 +514,6 @@ class PairReader:
         if is_needed(columns.score_a, columns.score_b):
             score_a, score_b = (_read_number(fields, x) for x in (columns.score_a, columns.score_b))
             leads[str(columns.score_a)] = score_a - score_b
-        if (
-            sides == SHP
-            and LABELS not in self.ignore
-            and not columns_of.is_empty(fields.get(LABELS))
-        ):
-            label = read_number(fields[LABELS])
-            if label not in (0.0, 1.0):
-                raise RejectedError(f"no label: '{LABELS}' should be 0 or 1; or ignore: [{LABELS}]")
-            leads[LABELS] = 2 * label - 1
         if max(leads.values()) > 0 > min(leads.values()):
             shown = ", ".join(f"'{name}': {columns_of.evaluate(fields, name)!r:.40}"
                               for name in leads)  # fmt: skip
@@ -724,13 +706,8 @@ def _average(answers: Sequence[tuple[Answer, float]]) -> list[tuple[Answer, floa
         text = answer.text.strip()
         scores[text].append(score)
         first_answers.setdefault(text, answer)
-    return [(answer, _mean(scores[text])) for text, answer in first_answers.items()]
-
-
-def _mean(scores: Sequence[float]) -> float:
-    if len({*scores}) == 1:
-        return scores[0]
-    return float(sum(map(Fraction, map(repr, scores))) / len(scores))
+    exact = {text: [Fraction(repr(score)) for score in numbers] for text, numbers in scores.items()}
+    return [(answer, float(mean(exact[text]))) for text, answer in first_answers.items()]
 
 
 def _compare(answers: Sequence[tuple[Answer, float]], line: int, file: str) -> list[RawPreference]:

@@ -35,7 +35,6 @@ from stages.sources.containers import RawRow
 from stages.sources.quarantine import RejectedError
 from stages.sources.unread import NUM_SAMPLE, SourceReport, Unread
 
-SPLITS = ("train", "dev", "test")
 MAX_UNIT_WORDS = 2
 """A longer text is no unit, but perhaps a unit of a textbook, unless its words are known."""
 NO_UNITS = frozenset({"-", "--", "n/a", "na", "unitless", "dimensionless", "no unit", "no units"})
@@ -180,8 +179,14 @@ def parse_splits(
         for row in unread.watch(itertools.chain(head, rows), report, split):
             problems = [row] if isinstance(row, BadRow) else _parse_solutions(row, columns, parse)
             for problem in problems:
-                if isinstance(problem, BadRow) or is_taken(problem, source.share):
+                is_bad = isinstance(problem, BadRow)
+                if is_bad or source.share == 1.0 or _place(problem) < source.share:
                     yield problem
+
+
+def _place(problem: Problem) -> float:
+    """Where from 0 to 1 its question falls, by which a share of them is taken."""
+    return splitting.position(splitting.split_key(problem), "source share")
 
 
 def _imitates(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> bool:
@@ -203,7 +208,8 @@ def _parse_solutions(
     name = str(columns.solution)
     texts = row.fields.get(name)
     texts = [text for text in texts if text] if isinstance(texts, list) else []
-    if not texts or not all(map(_states_answer, texts)):
+    are_stated = [isinstance(text, str) and extract_answer(text) is not None for text in texts]
+    if not texts or not all(are_stated):
         yield raw_rows.parse_row(row, parse)
         return
     for number, text in enumerate(texts, start=1):
@@ -215,14 +221,11 @@ def _parse_solutions(
             return
 
 
-def _states_answer(text: Any) -> bool:
-    """Whether it is text in which the answer checker reads a final answer."""
-    return isinstance(text, str) and extract_answer(text) is not None
-
-
 def note_reading(report: SourceReport, columns: Columns, split: str | None) -> None:
     """Record which columns are read; those of a later split beside, where they are others."""
-    used, form = columns.used(), name_form(columns)
+    replies = columns.messages, columns.assistant, columns.solution, columns.calls
+    form = "conversations" if any(replies) else "prompts"
+    used, form = columns.used(), "problems" if columns.answer is not None else form
     if report.columns and used != report.columns:
         used = report.columns | {f"{field} ({split})": column for field, column in used.items()}
         form = form if form == report.form else f"{report.form}, of {split} {form}"
@@ -262,21 +265,6 @@ def find_columns(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> Colum
                 f"say the same: name one, perhaps as a template of both columns"
             )
     return columns
-
-
-def name_form(columns: Columns) -> str:
-    """What rows of these columns are."""
-    if columns.answer is not None:
-        return "problems"
-    replies = columns.messages, columns.assistant, columns.solution, columns.calls
-    return "conversations" if any(replies) else "prompts"
-
-
-def is_taken(problem: Problem, share: float) -> bool:
-    """Whether a problem is within the share of the questions."""
-    if share == 1.0:
-        return True
-    return splitting.position(splitting.split_key(problem), "source share") < share
 
 
 def parse_problem(
@@ -321,9 +309,10 @@ def parse_problem(
         answer = None if answer is None else choices.find_letter(values["answer"], gold_forms)
     if values.get("split") is not None:
         split = columns_of.read_split(str(columns.split), values["split"])
-        if split not in SPLITS:
+        if split is None:
             raise RejectedError(
-                f"unknown split: '{columns.split}' should be train, dev or test, is {split!r:.60}"
+                f"unknown split: '{columns.split}' should be train, dev or test, is "
+                f"{values['split']!r:.60}"
             )
     is_plain = len(turns) == 1 and columns.question is not None and tools is None
     name = _SUFFIXES.sub("", file).replace("/", "-")

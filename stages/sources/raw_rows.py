@@ -74,7 +74,14 @@ def read_text(fields: Mapping[str, Any], column: str) -> str:
 
 def read_verbatim(fields: Mapping[str, Any], column: str) -> str:
     """As `text`, white space at its ends included."""
-    value = check_type(_present(fields, column), str, f"'{column}'")
+    if column not in fields:
+        columns = ", ".join(sorted(map(str, fields))) or "none"
+        raise RejectedError(
+            f"missing column: '{column}' is not among the row's columns ({columns:.200})"
+        )
+    if fields[column] is None:
+        raise RejectedError(f"empty {column}: '{column}' is null")
+    value = check_type(fields[column], str, f"'{column}'")
     if not value.strip():
         raise RejectedError(f"empty {column}: '{column}' holds no text")
     return _unicode(value, column)
@@ -150,16 +157,6 @@ def check_id(value: Any, column: str, default: str) -> str:
     if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip():
         raise RejectedError(f"wrong type: '{column}' should be text or whole, is {value!r:.60}")
     return _unicode(str(value), column)
-
-
-def _present(fields: Mapping[str, Any], column: str) -> Any:
-    if column not in fields:
-        columns = ", ".join(sorted(map(str, fields))) or "none"
-        message = f"'{column}' is not among the row's columns ({columns:.200})"
-        raise RejectedError(f"missing column: {message}")
-    if fields[column] is None:
-        raise RejectedError(f"empty {column}: '{column}' is null")
-    return fields[column]
 
 
 def _unicode(value: str, column: str) -> str:

@@ -31,7 +31,7 @@ from stages.config import PRESETS_PATH, read_yaml
 from stages.records.problems import BadRow, Problem, ToolCall, Turn
 from stages.records.steps import RawSteps
 from stages.rewards import answer_checker
-from stages.sources import columns, preference_files, problem_files, step_files
+from stages.sources import preference_files, problem_files, step_files
 from stages.sources.containers import Place
 from stages.sources.preference_files import PairColumns
 from stages.sources.problem_files import FileSource, SourceReport
@@ -288,8 +288,3 @@ def test_every_file_of_a_public_format_is_read(folder: str) -> None:
     names = {name for case in FORMATS if case.get("in", "formats") == folder
              for name in case["files"]}  # fmt: skip
     assert {path.name for path in (SHARED / folder).iterdir()} - {"README.md"} == names
-
-
-@pytest.mark.parametrize(("longer", "same"), [("5 km", True), ("12.5 km", False), ("-5 km", False)])
-def test_a_gold_answer_that_another_states_as_a_word_is_the_same(longer, same):
-    assert columns.say_the_same("5", longer) == same

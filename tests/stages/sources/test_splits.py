@@ -93,14 +93,6 @@ def test_the_split_of_a_folder_is(case, tmp_path):
         assert [word for word in case["refused"] if word not in str(error.value)] == []
 
 
-def test_a_name_of_which_files_are_of_both_splits_is_refused_with_these_files(tmp_path):
-    write_folder(tmp_path, "train.jsonl test.jsonl train_test.jsonl", "problems")
-    with pytest.raises(ValueError, match=r"train_test\.jsonl"):
-        read_problems(tmp_path, train="train", test="test")
-    with pytest.raises(ValueError, match="'test'"):
-        read_problems(tmp_path, train="test", test="test")
-
-
 def test_rows_of_the_test_split_alone_may_say_that_they_are_of_the_test(tmp_path):
     for split in ("train", "test"):
         rows = [ROWS["problems"](split) | {"subset": "test" if split == "test" else "a"}]
