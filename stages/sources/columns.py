@@ -327,18 +327,17 @@ def says_nothing_exact(value: Any) -> bool:
 
 
 def unwrap(value: Any) -> Any:
-    """The text in JSON text of a list with it alone; other values as they are.
+    """The text of a list, or of JSON text of a list, with it alone; other values as they are.
 
-    RejectedError for several texts: who says which is not known.
+    RejectedError for JSON text of several texts: who says which is not known.
     """
-    if not isinstance(value, str) or not value.lstrip().startswith(('["', "[null")):
-        return value
-    texts = parse_json(value)
+    is_json = isinstance(value, str) and value.lstrip().startswith(('["', "[null"))
+    texts = parse_json(value) if is_json else value
     if not isinstance(texts, list) or not all(isinstance(text, str | None) for text in texts):
         return value
-    if len(texts) > 1 or texts == [None]:
+    if is_json and (len(texts) > 1 or texts == [None]):
         raise RejectedError(f"several texts: expected one, or messages, found {value!r:.60}")
-    return texts[0]
+    return texts[0] if len(texts) == 1 else value
 
 
 def is_empty(value: Any) -> bool:

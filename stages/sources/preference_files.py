@@ -608,6 +608,7 @@ class PairReader:
             if prompt in (MISSING, None, "", []):
                 raise RejectedError(f"no prompt: there is nothing in column {asks!r}")
             before = conversations.read_conversation(prompt, asks, self.ignore)
+        value = columns_of.unwrap(value)
         if isinstance(value, list | dict) or columns_of.is_conversation(value):
             turns = conversations.read_conversation(value, name, self.ignore, may_end_empty=True)
             turns = conversations.join(before, turns, name)
@@ -619,7 +620,7 @@ class PairReader:
                     f"weight: the answer in '{name}' has weight 0 and is not to be learned from"
                 )
             return _after_turns(self._add_system(turns[:-1], fields), turns[-1].content)
-        text = raw_rows.check_text(columns_of.unwrap(value), name)
+        text = raw_rows.check_text(value, name)
         conversations.check_reply(text)
         before = self._add_system(before, fields)
         _check_text(before)

@@ -19,7 +19,6 @@ from stages.config import Params, Where
 from stages.records.problems import BadRow, Problem, Turn
 from stages.records.transcripts import render_question, show_turn
 from stages.rewards.final_answer import extract_answer
-from stages.rewards.number_parsing import parse_number
 from stages.sources import columns as columns_of
 from stages.sources import (
     containers,
@@ -35,8 +34,6 @@ from stages.sources.containers import RawRow
 from stages.sources.quarantine import RejectedError
 from stages.sources.unread import NUM_SAMPLE, SourceReport, Unread
 
-MAX_UNIT_WORDS = 2
-"""A longer text is no unit, but perhaps a unit of a textbook, unless its words are known."""
 NO_UNITS = frozenset({"-", "--", "n/a", "na", "unitless", "dimensionless", "no unit", "no units"})
 _CALCULATOR = re.compile(r"<<[-\d .,+*/()%$x×÷]+=[-$ ]*[.\d][-\d .,+*/()%$x×÷=]*>>")
 """The calculator's annotations in GSM8K, `<<48/2=24>>`; the text beside them says the same.
@@ -279,25 +276,15 @@ def parse_problem(
     columns_of.check_valid(fields, columns.used().values(), ignore)
     values = read_values(fields, columns)
     turns = read_turns(values, columns, ignore)
-    turns = add_reply(turns, values, columns, ignore)
-    solution = read_solution(values, columns)
-    reply = None
+    reply = solution = None
     if conversations.is_reply(turns[-1]):
         *turns, reply = turns
     if not turns or turns[-1].role not in ("user", "tool"):
         raise RejectedError("no question: the turn before the answer is not the user's")
     if all(turn.role != "user" for turn in turns):
         raise RejectedError("no question: results of tools, and no turn of the user")
-    text = None if reply is None else _CALCULATOR.sub("", reply.content).strip()
-    if None not in (text, solution) and text != solution:  # one would be lost
-        raise RejectedError(
-            f"two replies: the conversation ends with {text!r:.40}, and "
-            f"'{columns.solution or columns.assistant}' has another"
-        )
-    if solution is not None or reply is None or not reply.is_imitated:
-        reply = None
-    else:
-        solution = show_turn(reply)
+    if reply is not None and reply.is_imitated:
+        solution, reply = show_turn(reply), None if reply.is_text else reply
     tools = tool_calls.read_tools(values.get("tools"), str(columns.tools))
     answer, has_choices = None, values.get("choices") is not None
     if columns.answer is not None:
@@ -320,37 +307,21 @@ def parse_problem(
         id=raw_rows.check_id(values.get("id"), str(columns.id), f"{name}-{line:06d}"),
         question=render_question(turns), answer=answer, solution=solution, split=split, line=line,
         file=file, turns=None if is_plain else tuple(turns), tools=tools,
-        reply=None if reply is None or reply.is_text else reply,
+        reply=None if solution is None else reply,
     )  # fmt: skip
 
 
 def _add_unit(answer: str, unit: Any, column: str | None) -> str:
     """The gold answer with its unit after it, unless there is none or it says it itself.
 
-    A word such as `yes` is measured in nothing, though the column has a unit for all rows.
+    A word such as `yes` is measured in nothing, though the column has a unit for all rows. Whether
+    the two are an answer the answer checker says.
     """
     is_word = not any(char.isdigit() or char == "\\" for char in answer)
     if is_word or columns_of.says_nothing_exact(unit) or str(unit).strip().lower() in NO_UNITS:
         return answer
     text = raw_rows.check_text(unit, str(column)).strip()
-    if not _may_be_unit(text):
-        raise RejectedError(
-            f"no unit: expected what the answer is measured in in '{column}', found {text!r:.60}; "
-            f"if it is another thing, ignore: [{column}]"
-        )
     return answer if answer.endswith(text) else f"{answer} {text}"
-
-
-def _may_be_unit(text: str) -> bool:
-    """Whether a number may have this unit: words, a formula, or more words that are known units.
-
-    `miles per hour` and `kg m / s^2` may be, `Unit 3: Fractions` of a textbook and a number not.
-    """
-    words = text.split()
-    if any(word.strip(".:").isdecimal() for word in words):
-        return False
-    is_formula = not {*"/^\\"}.isdisjoint(text)
-    return len(words) <= MAX_UNIT_WORDS or is_formula or parse_number(f"1 {text}") is not None
 
 
 def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
@@ -369,62 +340,39 @@ def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
                 raise RejectedError(f"empty {key}: '{expression}' is null")
         values[key] = None if value is MISSING else value
         if key in ("solution", "assistant"):
-            values[key] = _unwrap_reply(values[key], expression)
+            values[key] = columns_of.unwrap(values[key])
     return values
 
 
-def _unwrap_reply(value: Any, expression: str) -> Any:
-    """The text in a list of it alone; RejectedError for several, of which one is imitated."""
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        return value
-    if len(value) > 1:
-        raise RejectedError(
-            f"several texts: expected one solution or reply in '{expression}', found "
-            f"{len(value)}: {value!r:.60}; name its place under columns, as {expression}.0"
-        )
-    return value[0] if value else None
-
-
 def read_turns(values: Mapping[str, Any], columns: Columns, ignore: Sequence[str]) -> list[Turn]:
-    """The conversation, after the system message, with the reply where it stands among them."""
+    """The conversation, after the system message, with the reply at its end, if there is one.
+
+    A reply is none where it is the gold answer and no working: SFT would teach to leave that out.
+    RejectedError for two replies of which one would be lost.
+    """
     key = next(key for key in ("messages", "question", "user") if key in values)
     turns = conversations.read_conversation(values[key], str(getattr(columns, key)), ignore)
-    system = values.get("system")
-    if system is None:
-        return turns
-    return conversations.add_system(turns, raw_rows.check_text(system, str(columns.system)))
-
-
-def add_reply(
-    turns: list[Turn], values: Mapping[str, Any], columns: Columns, ignore: Sequence[str]
-) -> list[Turn]:
-    """The turns with those of the reply's column, if it holds messages, or calls of tools."""
+    if (system := values.get("system")) is not None:
+        turns = conversations.add_system(turns, raw_rows.check_text(system, str(columns.system)))
     if not columns_of.is_empty(values.get("calls")):
         text = raw_rows.check_text(values.get("assistant") or "", str(columns.assistant)).strip()
         calls = tool_calls.read_calls(values["calls"], str(columns.calls))
         return [*turns, Turn("assistant", text, calls=calls)]
-    key = next((key for key in ("solution", "assistant") if values.get(key) not in (None, "")), "")
-    if not isinstance(values.get(key), list | dict):
+    field = "assistant" if values.get("solution") in (None, "") else "solution"
+    value, name = values.get(field), str(getattr(columns, field))
+    if isinstance(value, list | dict):
+        reply = conversations.read_conversation(value, name, ignore)
+        return conversations.join(turns, reply, name)
+    text = "" if value is None else raw_rows.check_text(value, name)
+    conversations.check_reply(text)
+    is_gold = text.strip() == str(values.get("answer")).strip() and extract_answer(text) is None
+    text = _CALCULATOR.sub("", text).strip()
+    if not text or is_gold:
         return turns
-    name = str(getattr(columns, key))
-    return conversations.join(
-        turns, conversations.read_conversation(values[key], name, ignore), name
-    )
-
-
-def read_solution(values: Mapping[str, Any], columns: Columns) -> str | None:
-    """The text that SFT imitates, where it is no turn of the conversation.
-
-    None, too, where it is the gold answer and no working: SFT would teach to leave that out.
-    """
-    for key in ("solution", "assistant"):
-        if values.get(key) in (None, ""):
-            continue
-        if isinstance(values[key], list | dict) or not columns_of.is_empty(values.get("calls")):
-            return None
-        text = raw_rows.check_text(values[key], str(getattr(columns, key)))
-        if text.strip() == str(values.get("answer")).strip() and extract_answer(text) is None:
-            return None
-        conversations.check_reply(text)
-        return _CALCULATOR.sub("", text).strip() or None
-    return None
+    if conversations.is_reply(turns[-1]):
+        last = _CALCULATOR.sub("", turns.pop().content).strip()
+        if last != text:
+            raise RejectedError(
+                f"two replies: the conversation ends with {last!r:.40}, and '{name}' has another"
+            )
+    return [*turns, Turn("assistant", text)]

@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from stages.records.problems import BadRow
-from stages.rewards.number_parsing import has_ambiguous_commas
 from stages.sources.containers import DECIMAL_COMMA, RawRow, Rows
 from stages.sources.quarantine import RejectedError, bad_row
 
@@ -142,11 +141,6 @@ def _check_gold(text: str, column: str) -> None:
         raise RejectedError(
             f"decimal comma: expected a number with a point in '{column}', found {text!r:.60}; "
             f"write it as 1234.5"
-        )
-    if has_ambiguous_commas(text):
-        raise RejectedError(
-            f"ambiguous commas: expected one number or a list in '{column}', found {text!r:.60}, "
-            f"which may be either; write it as 1234.5, or as 1, 234, 5, with spaces"
         )
 
 
