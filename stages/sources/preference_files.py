@@ -287,17 +287,12 @@ def read_preferences(
 def _check_columns(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) -> None:
     """Raise a ValueError for columns that are not there, or that make no preference."""
     columns_of.check_names(columns.used(), sample)
-    if columns.a and columns.b and not columns.forms():
-        raise ValueError(
-            f"columns: expected what compares '{columns.a}' and '{columns.b}', found "
-            f"{', '.join(columns.used())}: name it, as winner: .., preference: .. (below 0: "
-            f"'{columns.a}' is better), or score_a: .. with score_b: .. "
-            f"Columns: {ColumnSample(sample).available()}"
-        )
     if len(columns.forms()) != 1:
         raise ValueError(
-            f"columns: expected chosen and rejected, or a and b with what compares them, or "
-            f"answers, or an answer with its score or label, found {', '.join(columns.used())}"
+            f"columns: expected chosen and rejected, or a and b with what compares them (winner, "
+            f"preference, or score_a with score_b), or answers, or an answer with its score or "
+            f"label, found {', '.join(columns.used().values())}. Name one of these. Columns: "
+            f"{ColumnSample(sample).available()}"
         )
     name = str(columns.score or columns.scores)
     if name.rpartition(".")[2].lower() in NAMES["ranks"]:
