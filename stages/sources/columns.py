@@ -27,7 +27,7 @@ from pydantic import field_validator
 from stages.config import Params, Where, read_yaml
 from stages.records.problems import BadRow
 from stages.sources.containers import SPLITS, RawRow
-from stages.sources.quarantine import INVALID, RejectedError
+from stages.sources.quarantine import RejectedError
 
 
 class Columns(Params):
@@ -91,7 +91,6 @@ FALSE = frozenset({"false", "f", "0", "0.0", "no", "n"})
 _SPLIT_AFTER = re.compile(r"[a-z\d]+_(train|test|validation)")
 """A name with its split after it, in lower case, as SHP has `askculinary_test` in `domain`."""
 NOTHING = frozenset({"", "none", "null", "nan", "[]"})
-VALID = TRUE | {"valid", "ok", "correct", "pass", "passed", "complete"}
 CHOICE_COLUMN = re.compile(NAMES["choice_column"])
 """Columns with a choice each, as `A`, `option_a`, `opa`, `sol1`."""
 SYSTEM_COLUMN = re.compile(NAMES["system_column"])
@@ -294,29 +293,12 @@ def says_test(name: str, value: Any) -> bool:
     return is_marked and read_split(name, value) in ("dev", "test")
 
 
-def check_valid(
-    fields: Mapping[str, Any], expressions: Iterable[str], ignore: Sequence[str]
-) -> None:
-    """Raise RejectedError for a row of which a column that is not read says it is not to be used.
+def says_invalid(name: str, value: Any) -> bool:
+    """Whether a flag says by its name that the row is not to be used.
 
     As `problem_is_valid: No` (Numina), or `deleted: true`.
     """
-    kept = {*ignore, *(root(name, fields) for name in all_names(expressions))}
-    for name, value in fields.items():
-        mark = find_mark(name)
-        if mark not in ("valid", "deleted") or name in kept:
-            continue
-        if not isinstance(value, str | bool | int | float):
-            continue
-        text = str(value).strip().lower()
-        is_word = text not in VALID | NOTHING and any(map(str.isalpha, text))
-        is_invalid = mark == "valid" and (text in FALSE or (is_word and name.lower() != "valid"))
-        is_number = text.replace(".", "", 1).isdigit() and text not in TRUE
-        is_deleted = mark == "deleted" and text not in FALSE | NOTHING and not is_number
-        if is_invalid or is_deleted:
-            raise RejectedError(
-                f"{INVALID}: '{name}' is {value!r:.60}; such rows are kept as ignore: [{name}]"
-            )
+    return (find_mark(name), read_flag(value)) in (("valid", False), ("deleted", True))
 
 
 def says_nothing_exact(value: Any) -> bool:

@@ -394,7 +394,6 @@ class PairReader:
         """What a row says, in one of the forms; RejectedError where it says nothing."""
         columns, used = self.columns, self.columns.used().values()
         (form,) = columns.forms()
-        columns_of.check_valid(fields, used, self.ignore)
         if form in ("pairs", "compared"):
             pair_checks.check_tie(fields, [*self.ignore, *used])
         if form == "pairs":
@@ -419,7 +418,6 @@ class PairReader:
 
     def read_rating(self, fields: Mapping[str, Any], line: int, file: str) -> Rating:
         """A single answer with its score."""
-        columns_of.check_valid(fields, self.columns.used().values(), self.ignore)
         answer = self._read_single(fields)
         score = _read_number(fields, self.columns.score)
         return Rating(RawRow(file, line, dict(fields)), answer, score)

@@ -273,7 +273,6 @@ def parse_problem(
     Raises:
         RejectedError: it lacks a column, or has one of another type than expected.
     """
-    columns_of.check_valid(fields, columns.used().values(), ignore)
     values = read_values(fields, columns)
     turns = read_turns(values, columns, ignore)
     reply = solution = None

@@ -6,6 +6,7 @@ r"""What the columns hold that nothing reads: listed, or the file is refused wit
 | messages; a schema or a call of a tool; a picture, sound or film; what Python prints | refused |
 | anything under a name by which columns are found, or that guards (columns.yaml) | refused |
 | `test`, or a flag that says so, under a name of splits | refused |
+| a flag that says that the row is not valid, or deleted | refused |
 | true in some rows and false in others, beside a gold answer or a reply | refused with its shares |
 | false in all rows, or a word such as `incorrect`, beside replies that are imitated | the same |
 | two values, or numbers that may be scores, beside replies that are imitated | the same |
@@ -204,6 +205,9 @@ class Unread:
             column.most_items = max(column.most_items, len(mark))
         elif self.refuse_tests and columns_of.says_test(path, mark):
             self.refuse(row, path, mark, "says that the row is not to be trained on")
+        elif columns_of.says_invalid(path, mark):
+            others = f"where: {{{path}: {str(not columns_of.read_flag(mark)).lower()}}}"
+            self.refuse(row, path, mark, f"says that the row is not valid ({others} keeps others)")
         for item in mark if isinstance(mark, list) else [mark]:
             column.count(item)
 
