@@ -543,13 +543,7 @@ def _refuse_prompts_with_answers(sample: ColumnSample, used: Sequence[str]) -> N
 def _refuse_other_kinds(sample: ColumnSample) -> None:
     """A ValueError that says where rows belong that are neither problems nor conversations."""
     if pair := sample.pair():
-        better, worse = pair
-        prompt = sample.first(NAMES["questions"], str, list)
-        columns = (
-            f"{{user: {prompt}, assistant: {better}}}" if prompt else f"{{messages: {better}}}"
-        )
-        imitate = f" To imitate the better answers: columns: {columns}, ignore: [{worse}]."
-        raise ValueError(OTHER_KINDS["pairs"].format(*pair) + imitate * is_better_first(*pair))
+        raise ValueError(OTHER_KINDS["pairs"].format(*pair))
     refuse_steps(sample)
     for name in (*NAMES["replies"], "completions", "responses"):
         if sample.is_list(name) and any(len(value) > 1 for value in sample.values(name)):
@@ -568,23 +562,18 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
 
 def refuse_steps(sample: ColumnSample) -> None:
     """A ValueError that says where labelled reasoning steps belong, if the rows are such."""
-    formats = {
-        "prm800k": sample.values("label.steps"),
-        "math_shepherd": sample.values("label")
-        and any("\u043a\u0438" in str(text) for text in sample.values("input")),
-        "processbench": sample.is_list("steps"),
-        "stepwise": sample.values("labels")
-        and (sample.is_list("completions") or sample.has_steps("labels")),
-    }
     replies = {
         str(message.get("content")) for name in NAMES["message_lists"]
         for messages in sample.values(name) if isinstance(messages, list) for message in messages
         if isinstance(message, dict) and message.get("role") == "assistant"
     }  # fmt: skip
-    if replies and replies <= {"+", "-"}:
-        raise ValueError(OTHER_KINDS["steps as turns"])
-    if kind := next((kind for kind, has_steps in formats.items() if has_steps), None):
-        raise ValueError(OTHER_KINDS["steps"].format(sample.available(), kind=kind))
+    are_signs = bool(replies) and replies <= {"+", "-"}
+    has_marker = any("\u043a\u0438" in str(text) for text in sample.values("input"))
+    has_steps = sample.values("label.steps") or sample.is_list("steps") or (
+        sample.values("labels") and (sample.is_list("completions") or sample.has_steps("labels"))
+    )  # fmt: skip
+    if are_signs or has_steps or (has_marker and sample.values("label")):
+        raise ValueError(OTHER_KINDS["steps"].format(sample.available()))
 
 
 _SPEAKER_KEYS = {"role", "from", "output"}
