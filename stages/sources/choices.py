@@ -68,7 +68,7 @@ class Choices:
         """
         indices = self.read_gold(gold)
         if self.are_labelled and "label" in indices:
-            indices = {"label": indices["label"]}
+            return string.ascii_uppercase[indices["label"]]
         if not indices:
             raise RejectedError(
                 f"no choice: expected the letter, index (from 0) or text of one of "
@@ -77,7 +77,7 @@ class Choices:
         most = max(counts.get(form, 0) for form in indices)
         indices = {form: index for form, index in indices.items() if counts.get(form, 0) == most}
         if isinstance(gold, str) and gold.strip().isdecimal() and "text" in indices:
-            indices = {"text": indices["text"]}
+            return string.ascii_uppercase[indices["text"]]
         if len({*indices.values()}) > 1:
             raise RejectedError(
                 f"ambiguous choice: {gold!r:.60} may be {' and '.join(indices)} of different ones "

@@ -304,8 +304,7 @@ def says_invalid(name: str, value: Any) -> bool:
 def says_nothing_exact(value: Any) -> bool:
     """Whether a unit, or what an answer may differ by, is none: a 0, `false`, `none`."""
     text = str(value).strip().lower()
-    is_zero = text.replace(".", "", 1).isdigit() and float(text) == 0
-    return is_empty(value) or is_zero or text in FALSE | NOTHING
+    return is_empty(value) or read_number(value) == 0 or text in FALSE | NOTHING
 
 
 def unwrap(value: Any) -> Any:

@@ -319,9 +319,9 @@ def _check_signs(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) -> N
 
 def _lacks_prompt(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the prompt is only the common beginning of two texts, in most rows."""
-    if columns.prompt is not None or columns.sides is None:
+    if columns.prompt is not None or (sides := columns.sides) is None:
         return False
-    pairs = [[columns_of.find(fields, name) for name in columns.sides] for fields in sample]
+    pairs = [[columns_of.find(fields, name) for name in sides] for fields in sample]
     return 2 * sum(all(map(_is_plain, pair)) for pair in pairs) > len(pairs)
 
 

@@ -77,10 +77,8 @@ def merge_rows(
                     reasons.append(f"{REPEATED}: the same as line {first.line} of {first.file}")
                 continue
             votes = votes_by_answers.get(_answers_of(label))
-            if votes is None and row.tie is None:
-                yield label
-            elif votes is None:
-                yield row.tie
+            if votes is None:
+                yield label if row.tie is None else row.tie
             elif votes.share == 0.5:
                 reasons.append(
                     f"{TIE}: the {votes.num_votes} rows that compare these two answers, the first "
