@@ -2,7 +2,8 @@
 
 import re
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -12,8 +13,8 @@ from stages.sources import columns, raw_rows
 from stages.sources.quarantine import RejectedError
 
 _LABELLED = re.compile(r"\(?([A-Za-z])[).:]\s*")
-GoldForm = Literal["label", "text"]
-"""What the gold answers of a column are where one could be both."""
+GoldForm = Literal["label", "text", "index"]
+"""What the gold answers of a column are; an index counts from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,51 +33,57 @@ class Choices:
         lines = [f"({letters[index]}) {text}" for index, text in enumerate(self.texts)]
         return replace(turn, content="\n".join([turn.content, *lines]))
 
-    def find_label(self, gold: Any) -> int | None:
+    def find_label(self, text: str) -> int | None:
         """Which choice has this label, alone or in front of its text, perhaps in lower case."""
-        text = str(gold).strip()
         label, match = text.strip("().: "), _LABELLED.match(text)
         if match is not None and (rest := text[match.end() :]) in self.texts:
             index = self.find_label(match[1])
             return index if index is not None and self.texts[index] == rest else None
-        if label not in self.labels and self.find_text(gold) is None:
+        if label not in self.labels and self.find_text(text) is None:
             label = label.upper()
         return self.labels.index(label) if label in self.labels else None
 
-    def find_text(self, gold: Any) -> int | None:
+    def find_text(self, text: str) -> int | None:
         """Which choice, and no other, has this text."""
-        text = str(gold).strip()
         return self.texts.index(text) if self.texts.count(text) == 1 else None
 
-    def find_letter(self, gold: Any, form: GoldForm | None = None) -> str:
-        """The letter of the gold answer, which is a label, an index from 0 or a choice's text.
+    def read_gold(self, gold: Any) -> dict[GoldForm, int]:
+        """Each form that a gold answer may have -> the choice that it then is."""
+        gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
+        # Of 1, pandas makes 1.0 in a column with a null.
+        is_whole = isinstance(gold, float) and gold.is_integer() and str(gold) not in self.texts
+        text = str(int(gold) if is_whole else gold).strip()
+        is_index = text.isdecimal() and int(text) < len(self.texts)
+        indices: dict[GoldForm, int | None] = {
+            "label": self.find_label(text), "text": self.find_text(text),
+            "index": int(text) if is_index else None,
+        }  # fmt: skip
+        return {form: index for form, index in indices.items() if index is not None}
 
-        `form` says what the column holds, for a gold answer that is the label of one choice and the
-        text of another; where it is not known, RejectedError.
+    def find_letter(self, gold: Any, counts: Mapping[GoldForm, int]) -> str:
+        """The letter of the gold answer, read in the form that most others of its column can have.
+
+        Labels that the file has come first. RejectedError for a gold answer of which as many others
+        can be read in each of two forms that say different choices, unless it is a text of digits.
         """
-        gold = _as_whole(_single(gold), self.texts)
-        text = str(gold).strip()
-        by_label, by_text = self.find_label(gold), self.find_text(gold)
-        form = form or ("label" if self.are_labelled or text.isdecimal() else None)
-        if form is None and None not in (by_label, by_text) and by_label != by_text:
-            raise RejectedError(
-                f"ambiguous choice: {gold!r:.60} is the letter of one of {self.texts!r:.60} and "
-                f"the text of another: write the letters (A, B, ..) in front of the choices"
-            )
-        if isinstance(gold, int) and not isinstance(gold, bool) and text not in self.labels:
-            index = gold if 0 <= gold < len(self.texts) else by_text
-        elif by_label is not None and (form != "text" or by_text is None):
-            index = by_label
-        else:
-            index = by_text
-            if index is None and text.isdecimal() and int(text) < len(self.texts):
-                index = int(text)
-        if index is None:
+        indices = self.read_gold(gold)
+        if self.are_labelled and "label" in indices:
+            return string.ascii_uppercase[indices["label"]]
+        if not indices:
             raise RejectedError(
                 f"no choice: expected the letter, index (from 0) or text of one of "
                 f"{len(self.texts)} choices, found {gold!r:.60}"
             )
-        return string.ascii_uppercase[index]
+        most = max(counts.get(form, 0) for form in indices)
+        indices = {form: index for form, index in indices.items() if counts.get(form, 0) == most}
+        if isinstance(gold, str) and gold.strip().isdecimal() and "text" in indices:
+            return string.ascii_uppercase[indices["text"]]
+        if len({*indices.values()}) > 1:
+            raise RejectedError(
+                f"ambiguous choice: {gold!r:.60} may be {' and '.join(indices)} of different ones "
+                f"of {self.texts!r:.60}: write the letters (A, B, ..) of the right choices"
+            )
+        return string.ascii_uppercase[next(iter(indices.values()))]
 
 
 def read_choices(value: Any, column: str) -> Choices:
@@ -95,7 +102,8 @@ def read_choices(value: Any, column: str) -> Choices:
         while texts and texts[-1] is None:  # of a column whose objects have the keys of all of them
             del labels[-1], texts[-1]
     else:
-        items = [_single(item) for item in value] if isinstance(value, list) else []
+        items = value if isinstance(value, list) else []
+        items = [item[0] if isinstance(item, list) and len(item) == 1 else item for item in items]
         are_objects = bool(items) and all(isinstance(item, dict) for item in items)
         labels, texts = _read_objects(items, column) if are_objects else ([], items)
     if not 1 < len(texts) <= len(string.ascii_uppercase):
@@ -132,68 +140,13 @@ def _read_objects(items: Sequence[Mapping[str, Any]], column: str) -> tuple[list
     return labels, keys[texts[0]]
 
 
-def _single(gold: Any) -> Any:
-    """A gold answer or a choice, perhaps taken out of a list of it alone."""
-    return gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
-
-
-def _as_whole(gold: Any, texts: Sequence[str]) -> Any:
-    """1 for 1.0, which pandas makes of it in a column with a null, where no choice says 1.0."""
-    is_whole = isinstance(gold, float) and gold.is_integer() and str(gold) not in texts
-    return int(gold) if is_whole else gold
-
-
-def _read_golds(
+def count_gold_forms(
     rows: Sequence[Mapping[str, Any]], choices_column: str, answer_column: str
-) -> Iterator[tuple[Any, Choices]]:
-    """Gold answer and choices of each row; a bad row is recorded with its line."""
+) -> Counter[GoldForm]:
+    """How many gold answers of some rows can be read in each form."""
+    counts = Counter[GoldForm]()
     for fields in rows:
-        with suppress(RejectedError):
+        with suppress(RejectedError):  # a bad row is recorded with its line
             gold, value = (columns.evaluate(fields, x) for x in (answer_column, choices_column))
-            yield gold, read_choices(value, choices_column)
-
-
-def find_gold_form(
-    rows: Sequence[Mapping[str, Any]], choices_column: str, answer_column: str
-) -> GoldForm | None:
-    """Whether a column's gold answers, other than numbers, are labels of choices or their texts.
-
-    Those decide that can only be read in one way; None: there are none, or some of each.
-    """
-    forms = set[GoldForm]()
-    for value, choices in _read_golds(rows, choices_column, answer_column):
-        gold = _single(value)
-        if isinstance(gold, str) and not gold.strip().isdecimal():
-            by_label, by_text = choices.find_label(gold), choices.find_text(gold)
-            if (by_label is None) != (by_text is None):
-                forms.add("label" if by_text is None else "text")
-    return forms.pop() if len(forms) == 1 else None
-
-
-def check_numbers(
-    rows: Sequence[Mapping[str, Any]], choices_column: str, answer_column: str
-) -> None:
-    """Raise a ValueError where gold answers may be indexes of choices or their texts.
-
-    A whole number is an index, and a text of digits a choice's text where one is the same. Not so
-    if all whole numbers are texts of choices, or some texts of digits are none.
-    """
-    doubtful, are_texts, is_whole = list[Any](), True, False
-    for value, choices in _read_golds(rows, choices_column, answer_column):
-        gold = _as_whole(value, choices.texts)
-        text = str(gold).strip()
-        if isinstance(gold, bool) or not text.isdecimal():
-            continue
-        if text in choices.labels:
-            return
-        is_whole = is_whole or isinstance(gold, int)
-        are_texts = are_texts and text in choices.texts
-        if text in choices.texts and choices.texts[int(text) :][:1] not in ((), (text,)):
-            doubtful.append((gold, choices.texts))
-    if doubtful and is_whole == are_texts:
-        gold, texts = doubtful[0]
-        raise ValueError(
-            f"'{answer_column}': expected letters of choices, or numbers that are either indexes "
-            f"from 0 or texts of choices, found {gold!r}, which may be both of {texts!r:.60}. "
-            f"Write the letters (A, B, ..) of the right choices."
-        )
+            counts.update(read_choices(value, choices_column).read_gold(gold).keys())
+    return counts

@@ -10,7 +10,6 @@ most used.
 What nothing reads is judged in `unread`.
 """
 
-import ast
 import json
 import math
 import re
@@ -28,7 +27,7 @@ from pydantic import field_validator
 from stages.config import Params, Where, read_yaml
 from stages.records.problems import BadRow
 from stages.sources.containers import SPLITS, RawRow
-from stages.sources.quarantine import INVALID, RejectedError
+from stages.sources.quarantine import RejectedError
 
 
 class Columns(Params):
@@ -70,7 +69,7 @@ class Columns(Params):
 
     def used(self) -> dict[str, str]:
         """Field -> column, of those that are given."""
-        return {field: column for field, column in self if column is not None}
+        return self.model_dump(exclude_none=True)
 
 
 MISSING = object()
@@ -92,7 +91,6 @@ FALSE = frozenset({"false", "f", "0", "0.0", "no", "n"})
 _SPLIT_AFTER = re.compile(r"[a-z\d]+_(train|test|validation)")
 """A name with its split after it, in lower case, as SHP has `askculinary_test` in `domain`."""
 NOTHING = frozenset({"", "none", "null", "nan", "[]"})
-VALID = TRUE | {"valid", "ok", "correct", "pass", "passed", "complete"}
 CHOICE_COLUMN = re.compile(NAMES["choice_column"])
 """Columns with a choice each, as `A`, `option_a`, `opa`, `sol1`."""
 SYSTEM_COLUMN = re.compile(NAMES["system_column"])
@@ -123,21 +121,22 @@ def keep_rows(
     Raises:
         ValueError: there are rows, and none has them.
     """
-    others, kept = dict[str, dict[str, None]](), False
+    others, kept = dict[str, Any](), False
     for row in rows:
         values = {} if isinstance(row, BadRow) else {name: find(row.fields, name) for name in where}
         if all(_is_among(value, where[name]) for name, value in values.items()):
             kept = kept or not isinstance(row, BadRow)
             yield row
-            continue
-        for name, value in values.items():
-            shown = "no such column" if value is MISSING else f"{value!r:.40}"
-            others.setdefault(name, {}).setdefault(shown, None)
+        else:
+            others = others or values
     if others and not kept:
-        shown = "; ".join(f"{name}: {', '.join([*values][:5])}" for name, values in others.items())
+        shown = ", ".join(
+            f"{name}: {'no such column' if value is MISSING else repr(value):.40}"
+            for name, value in others.items()
+        )
         raise ValueError(
-            f"where: expected rows of {dict(where)}, found none: {shown}. Correct the column or "
-            f"its value."
+            f"where: expected rows of {dict(where)}, found none, and in the first {shown}. Correct "
+            f"the column or its value."
         )
 
 
@@ -263,20 +262,6 @@ def _states_text(answer: str, text: str) -> bool:
     return re.search(rf"(?<![\w.-]){re.escape(answer)}(?!\w)", text, re.IGNORECASE) is not None
 
 
-def _find_reply(fields: Mapping[str, Any]) -> str:
-    """The reply of a row, or the last message, if it is the assistant's; else an empty text."""
-    for name in (*NAMES["replies"], *NAMES["message_lists"]):
-        value = fields.get(name)
-        if isinstance(value, str) and name in NAMES["replies"]:
-            return value
-        last = value[-1] if isinstance(value, list) and value else None
-        if isinstance(last, Mapping):
-            speaker = str(last.get("role", last.get("from"))).lower()
-            content = str(last.get("content", last.get("value", "")))
-            return "" if speaker in ("user", "human", "system") else content
-    return ""
-
-
 @cache
 def find_mark(name: str) -> str | None:
     """The key of `NAMES["marks"]` that a column, or the last key of a path, is by its name."""
@@ -284,82 +269,56 @@ def find_mark(name: str) -> str | None:
     return next((mark for mark, names in NAMES["marks"].items() if re.fullmatch(names, key)), None)
 
 
-def says_test(name: str, value: Any) -> bool:
-    """Whether a column, or a path, says that the row is not to be trained on.
+def read_split(column: str, value: Any) -> str | None:
+    """`train`, `dev` or `test`, as a column of splits or a flag says; None: it says none.
 
-    By the name of a split (`subset: validation`), also after that of a domain, or as a flag
-    (`is_test: 1`, `is_train: false`).
+    A flag is `is_test: 1` or `is_train: false`; in a domain the split stands after its name.
     """
-    mark, text = find_mark(name), str(value).strip().lower()
-    if mark == "trained":
-        return text in FALSE
+    mark, text = find_mark(column), str(value).strip().lower()
+    flag = read_flag(text)
+    if flag is not None and mark in ("held out", "trained"):
+        return "train" if flag == (mark == "trained") else "test"
     if mark == "domain":
-        return (match := _SPLIT_AFTER.fullmatch(text)) is not None and match[1] != "train"
-    if mark not in ("split", "held out"):
-        return False
+        match = _SPLIT_AFTER.fullmatch(text)
+        text = "" if match is None else match[1]
     words = re.findall(r"[a-z]+", text.replace("held_out", "heldout"))
-    is_named = len(words) <= MAX_SPLIT_WORDS and any(
-        SPLITS.get(word, "train") != "train" for word in words
-    )
-    return is_named or (mark == "held out" and text in TRUE)
-
-
-def read_split(column: str, value: Any) -> str:
-    """`train`, `dev` or `test`, as a column of splits or a flag says; else what stands there."""
-    text = str(value).strip().lower()
-    if text in TRUE | FALSE and find_mark(column) in ("held out", "trained"):
-        return "test" if says_test(column, value) else "train"
-    if find_mark(column) == "domain" and (match := _SPLIT_AFTER.fullmatch(text)):
-        text = match[1]
-    split = SPLITS.get(text, str(value))
+    splits = {SPLITS[word] for word in words if word in SPLITS and len(words) <= MAX_SPLIT_WORDS}
+    split = next(iter(sorted(splits - {"train"})), "train" if splits else None)
     return "dev" if split == "validation" else split
 
 
-def check_valid(
-    fields: Mapping[str, Any], expressions: Iterable[str], ignore: Sequence[str]
-) -> None:
-    """Raise RejectedError for a row of which a column that is not read says it is not to be used.
+def says_test(name: str, value: Any) -> bool:
+    """Whether a column, or a path, says by its name and value that the row is not to train on."""
+    is_marked = find_mark(name) in ("split", "held out", "trained", "domain")
+    return is_marked and read_split(name, value) in ("dev", "test")
+
+
+def says_invalid(name: str, value: Any) -> bool:
+    """Whether a flag says by its name that the row is not to be used.
 
     As `problem_is_valid: No` (Numina), or `deleted: true`.
     """
-    kept = {*ignore, *(root(name, fields) for name in all_names(expressions))}
-    for name, value in fields.items():
-        mark = find_mark(name)
-        if mark not in ("valid", "deleted") or name in kept:
-            continue
-        if not isinstance(value, str | bool | int | float):
-            continue
-        text = str(value).strip().lower()
-        is_word = text not in VALID | NOTHING and any(map(str.isalpha, text))
-        is_invalid = mark == "valid" and (text in FALSE or (is_word and name.lower() != "valid"))
-        is_number = text.replace(".", "", 1).isdigit() and text not in TRUE
-        is_deleted = mark == "deleted" and text not in FALSE | NOTHING and not is_number
-        if is_invalid or is_deleted:
-            raise RejectedError(
-                f"{INVALID}: '{name}' is {value!r:.60}; such rows are kept as ignore: [{name}]"
-            )
+    return (find_mark(name), read_flag(value)) in (("valid", False), ("deleted", True))
 
 
 def says_nothing_exact(value: Any) -> bool:
     """Whether a unit, or what an answer may differ by, is none: a 0, `false`, `none`."""
     text = str(value).strip().lower()
-    is_zero = text.replace(".", "", 1).isdigit() and float(text) == 0
-    return is_empty(value) or is_zero or text in FALSE | NOTHING
+    return is_empty(value) or read_number(value) == 0 or text in FALSE | NOTHING
 
 
 def unwrap(value: Any) -> Any:
-    """The text in JSON text of a list with it alone; other values as they are.
+    """The text of a list, or of JSON text of a list, with it alone; other values as they are.
 
-    RejectedError for several texts: who says which is not known.
+    RejectedError for JSON text of several texts: who says which is not known.
     """
-    if not isinstance(value, str) or not value.lstrip().startswith(('["', "[null")):
-        return value
-    texts = parse_json(value)
+    is_json = isinstance(value, str) and value.lstrip().startswith(('["', "[null"))
+    texts = parse_json(value) if is_json else value
     if not isinstance(texts, list) or not all(isinstance(text, str | None) for text in texts):
         return value
-    if len(texts) > 1 or texts == [None]:
+    if is_json and (len(texts) > 1 or texts == [None]):
         raise RejectedError(f"several texts: expected one, or messages, found {value!r:.60}")
-    return texts[0]
+    return texts[0] if len(texts) == 1 else value
 
 
 def is_empty(value: Any) -> bool:
@@ -478,20 +437,6 @@ class ColumnSample:
                 return expression
         return None
 
-    def judges_the_reply(self, name: str) -> bool:
-        """Whether a column says how good the reply beside it is, and not which answer is right.
-
-        Most replies to a problem say its gold answer; none has to say that it is a 4 or `bad`.
-        """
-        are_stated = [
-            _states_text(str(label), reply)
-            for fields in self.rows
-            if not is_empty(label := fields.get(name))
-            and not isinstance(label, Mapping)
-            and (reply := _find_reply(fields))
-        ]
-        return bool(are_stated) and sum(are_stated) <= len(are_stated) / 2
-
 
 def recognise(rows: Sequence[Mapping[str, Any]]) -> Columns:
     """The columns of a file of problems or conversations, by their usual names.
@@ -526,54 +471,13 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Columns:
             _refuse_prompts_with_answers(sample, [messages])
         return _of_messages(sample, messages, gold, has_question=question is not None)
     if question is None:
-        printed = next((name for fields in rows for name, value in fields.items()
-                        if is_printed(value)), None)  # fmt: skip
-        hint = f"'{printed}' holds {PRINTED}. " if printed else _describe_messages(sample)
         raise ValueError(
-            f"no column has a name that is known: {hint}Say which is which, as columns: "
-            f"{{question: .., answer: ..}} or {{user: .., assistant: ..}} or {{messages: ..}}. "
-            f"Columns: {sample.available()}"
+            f"expected a column of a name that is known with texts or messages (as JSON has them, "
+            f"each with a role and a content), found {sample.available()}. Say which is which, as "
+            f"columns: {{question: .., answer: ..}} or {{user: .., assistant: ..}} or {{messages: "
+            f"..}}, also by a path as a.b; save lists that Python printed as JSON lines or parquet."
         )
     return _of_problem(sample, question, gold, solution)
-
-
-def _describe_messages(sample: ColumnSample) -> str:
-    """Which column, or which field of its objects, holds messages; empty: none does."""
-    for name in dict.fromkeys(key for fields in sample.rows for key in fields):
-        values = sample.values(name)
-        inner = [
-            f"{name}.{key}" for value in values[:1] if isinstance(value, dict) for key in value
-        ]
-        for path in (name, *inner):
-            if any(map(is_conversation, sample.values(path))):
-                return f"'{path}' holds messages: columns: {{messages: {path}}}. "
-        items = [item for value in values if isinstance(value, list) for item in value]
-        others = [item for item in items if isinstance(item, dict) and not is_message(item)]
-        if others and len(others) < len(items):
-            return f"'{name}' holds messages and {others[0]!r:.60}, which is none: leave it out. "
-        if others and sum(isinstance(text, str) for text in others[0].values()) > 1:
-            return (
-                f"'{name}' holds objects of {', '.join(map(str, others[0])):.60}: if they are "
-                f"messages, call these keys `role` and `content` in the file. "
-            )
-    return ""
-
-
-PRINTED = (
-    "a list or an object as Python prints it: save the file as JSON lines or parquet, where it "
-    "keeps its type"
-)
-
-
-def is_printed(value: Any) -> bool:
-    """Whether it is the text of a list or object as Python prints it, and no JSON."""
-    if not isinstance(value, str) or not re.match(r"\s*(?:\{\s*'|\[\s*['{\[])", value):
-        return False
-    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-        return parse_json(value) is None and isinstance(
-            ast.literal_eval(value.strip()), list | dict
-        )
-    return False
 
 
 def _of_messages(
@@ -621,42 +525,29 @@ def _of_problem(
 
 def _refuse_prompts_with_answers(sample: ColumnSample, used: Sequence[str]) -> None:
     """A ValueError for questions alone beside columns that look like their answers."""
-    names = dict.fromkeys(key for fields in sample.rows for key in fields)
     may_answer = re.compile(NAMES["answer_like"], re.IGNORECASE)
-    unread = [name for name in names if name not in used and may_answer.search(name)
-              and not re.fullmatch(NAMES["answer_described"], name.lower())]  # fmt: skip
-    unread = [name for name in unread if sample.values(name)]
-    others = [name for name in names if name not in used]
-    golds = [f"{name}.{gold}" for name in others for gold in NAMES["golds"] if "." not in gold]
-    unread += filter(sample.values, golds)
-    printed = [name for name in others if any(map(is_printed, sample.values(name)))]
-    unread = list(dict.fromkeys([*unread, *printed]))
+    names = [name for fields in sample.rows for name in fields if name not in used]
+    unread = [name for name in names if may_answer.search(name)]
+    unread += [f"{name}.{gold}" for name in names for gold in NAMES["golds"] if "." not in gold]
+    unread = [name for name in dict.fromkeys(unread) if sample.values(name)]
     if unread and not any(map(sample.values, NAMES["replies"])):
-        shown = ", ".join(unread[:5])
         raise ValueError(
             f"the rows have a question, and no column whose name is known to hold its answer, but "
-            f"{shown}: name them under columns (answer, choices, assistant) with the question, or "
-            f"the question alone: columns: {{user: {used[0]}}}. "
-            f"{f'{printed[0]!r} holds {PRINTED}. ' if printed else ''}Columns: {sample.available()}"
+            f"{', '.join(unread[:5])}: name them under columns (answer, choices, assistant) with "
+            f"the question, or the question alone: columns: {{user: {used[0]}}}. Columns: "
+            f"{sample.available()}"
         )
 
 
 def _refuse_other_kinds(sample: ColumnSample) -> None:
     """A ValueError that says where rows belong that are neither problems nor conversations."""
     if pair := sample.pair():
-        better, worse = pair
-        prompt = sample.first(NAMES["questions"], str, list)
-        columns = (
-            f"{{user: {prompt}, assistant: {better}}}" if prompt else f"{{messages: {better}}}"
-        )
-        imitate = f" To imitate the better answers: columns: {columns}, ignore: [{worse}]."
-        raise ValueError(OTHER_KINDS["pairs"].format(*pair) + imitate * is_better_first(*pair))
+        raise ValueError(OTHER_KINDS["pairs"].format(*pair))
     refuse_steps(sample)
     for name in (*NAMES["replies"], "completions", "responses"):
         if sample.is_list(name) and any(len(value) > 1 for value in sample.values(name)):
             raise ValueError(OTHER_KINDS["several answers"].format(name))
-    is_judged = sample.choices() is None and sample.judges_the_reply("label")
-    if is_judged or sample.is_good_or_bad("label") or sample.values("kto_tag"):
+    if sample.is_good_or_bad("label") or sample.values("kto_tag"):
         raise ValueError(OTHER_KINDS["labelled completions"])
     code = [name for name in ("entry_point", "canonical_solution", "test") if sample.values(name)]
     if len(code) > 1:
@@ -670,23 +561,18 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
 
 def refuse_steps(sample: ColumnSample) -> None:
     """A ValueError that says where labelled reasoning steps belong, if the rows are such."""
-    formats = {
-        "prm800k": sample.values("label.steps"),
-        "math_shepherd": sample.values("label")
-        and any("\u043a\u0438" in str(text) for text in sample.values("input")),
-        "processbench": sample.is_list("steps"),
-        "stepwise": sample.values("labels")
-        and (sample.is_list("completions") or sample.has_steps("labels")),
-    }
     replies = {
         str(message.get("content")) for name in NAMES["message_lists"]
         for messages in sample.values(name) if isinstance(messages, list) for message in messages
         if isinstance(message, dict) and message.get("role") == "assistant"
     }  # fmt: skip
-    if replies and replies <= {"+", "-"}:
-        raise ValueError(OTHER_KINDS["steps as turns"])
-    if kind := next((kind for kind, has_steps in formats.items() if has_steps), None):
-        raise ValueError(OTHER_KINDS["steps"].format(sample.available(), kind=kind))
+    are_signs = bool(replies) and replies <= {"+", "-"}
+    has_marker = any("\u043a\u0438" in str(text) for text in sample.values("input"))
+    has_steps = sample.values("label.steps") or sample.is_list("steps") or (
+        sample.values("labels") and (sample.is_list("completions") or sample.has_steps("labels"))
+    )  # fmt: skip
+    if are_signs or has_steps or (has_marker and sample.values("label")):
+        raise ValueError(OTHER_KINDS["steps"].format(sample.available()))
 
 
 _SPEAKER_KEYS = {"role", "from", "output"}

@@ -149,24 +149,12 @@ def is_data_file(path: Path) -> bool:
 
 
 def list_unread(paths: str | Sequence[str]) -> list[Path]:
-    """The files of a folder that may hold rows and by their names are not read."""
+    """The files of a folder that are not read by their names, hidden ones aside."""
     if not isinstance(paths, str) or not (folder := Path(paths)).is_dir():
         return []
-    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
-    names = ((file, file.relative_to(folder)) for file in files)
-    return [file for file, name in names if not (is_data_file(name) or _holds_no_rows(name))]
-
-
-def _holds_no_rows(path: Path) -> bool:
-    """Whether a file is a description, a licence, hidden, or a record of another tool."""
-    is_hidden = any(part.startswith(".") for part in path.parts)
-    is_text = path.suffix.lower() in ("", ".txt", ".rst") and path.stem.upper() in NAMES["notes"]
-    return (
-        is_hidden
-        or is_text
-        or path.suffix.lower() in NAMES["no rows"]
-        or path.name in NAMES["descriptions"]
-    )
+    names = {file: file.relative_to(folder) for file in sorted(folder.rglob("*")) if file.is_file()}
+    hidden = [file for file, name in names.items() if f"/{name}".count("/.")]
+    return [file for file in names if file not in hidden and not is_data_file(names[file])]
 
 
 def split_by_name(
@@ -221,7 +209,7 @@ def read_file(path: Path, name: str | None = None) -> Rows:
             for row in _read_container(path, file, name):
                 num_rows += 1
                 meter.COUNTS["rows"] += 1
-                yield row if isinstance(row, BadRow) else _zip_messages(row)
+                yield row
     except broken as error:
         raise ValueError(
             f"{path}: expected a whole file, found a broken one ({error}). Copy it again."
@@ -253,19 +241,13 @@ def _unpack(path: Path) -> BufferedReader:
 
 def _read_container(path: Path, file: BufferedReader, name: str) -> Rows:
     start = file.peek(512)[:512]
-    is_tar = start[257:262] == b"ustar"
-    kinds = [kind for magic, kind in NAMES["archives"].items()
-             if start.startswith(magic.encode("latin-1"))]  # fmt: skip
-    if kinds or is_tar:
-        raise ValueError(
-            f"{path}: expected JSON, csv, tsv, parquet or Arrow, found "
-            f"{kinds[0] if kinds else 'a tar archive'}. Unpack it or save it in one of these "
-            f"forms, and name the file or the folder."
-        )
     if start.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")):
         return _read_columns(path, file, name)
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ValueError(f"{path}: expected UTF-8, found UTF-16. Save it as UTF-8.")
+    if b"\0" in start:
+        raise ValueError(
+            f"{path}: expected JSON, csv, tsv, parquet or Arrow, found bytes that are no text in "
+            f"UTF-8. Unpack an archive, or save the rows in one of these forms."
+        )
     lines = _split_lines(file)
     head = list(itertools.islice((line for line in lines if line[1].strip()), 2))
     if not head:
@@ -336,7 +318,7 @@ def _make_row(name: str, number: int, value: Any) -> RawRow | BadRow:
     if isinstance(value, list) and value and all(_is_message(item) for item in value):
         value = {"messages": value}
     if isinstance(value, dict):
-        return RawRow(name, number, value)
+        return _zip_messages(RawRow(name, number, value))
     kind = "null" if value is None else type(value).__name__
     return bad_row(name, number, NO_OBJECT.format(kind), json.dumps(value))
 
@@ -379,28 +361,28 @@ def _exact_float(text: str) -> float | str:
     return number if is_short or Decimal(repr(number)) == Decimal(text) else text
 
 
-class _BrokenArrayError(ValueError):
-    """Broken JSON in an array, after so many whole rows."""
-
-    def __init__(self, num_rows: int, error: ValueError) -> None:
-        super().__init__(str(error))
-        self.num_rows, self.error = num_rows, error
-
-
 _EXACT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_exact_float)
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def _load_array(text: str) -> list[Any]:
-    """The elements of an array; in the place of one that is to be rejected the RejectedError."""
-    elements, position = list[Any](), _skip_space(text, 1)
+def _load_document(path: Path, text: str, first_line: int) -> Any:
+    """The value of JSON; in the place of an element of an array that is to be rejected its error.
+
+    Raises:
+        ValueError: it is broken, so that nobody knows where the next row begins; with the row and
+            the line.
+    """
+    rows = list[Any]()
     try:
+        if not text.startswith("["):
+            return _load(text)
+        position = _skip_space(text, 1)
         while not text.startswith("]", position):
             try:
                 value, position = _EXACT.raw_decode(text, position)
             except RejectedError as error:
                 value, position = error, json.JSONDecoder().raw_decode(text, position)[1]
-            elements.append(value)
+            rows.append(value)
             position = _skip_space(text, position)
             if text.startswith(",", position):
                 position = _skip_space(text, position + 1)
@@ -408,9 +390,16 @@ def _load_array(text: str) -> list[Any]:
                 raise json.JSONDecodeError("Expecting ',' delimiter", text, position)
         if position + 1 < len(text):
             raise json.JSONDecodeError("Extra data", text, position + 1)
-    except ValueError as error:
-        raise _BrokenArrayError(len(elements), error) from error
-    return elements
+    except (ValueError, RecursionError) as error:
+        place = f"row {len(rows) + 1}, " if text.startswith("[") else ""
+        if isinstance(error, json.JSONDecodeError):
+            place += f"line {first_line + error.lineno - 1}, "
+        raise ValueError(
+            f"{path}: expected a whole JSON array of rows, one JSON object per line, or an object "
+            f"that holds a list of rows, found JSON that breaks in {place}by {error}. Correct it "
+            f"there, or copy the file again."
+        ) from error
+    return rows
 
 
 def _skip_space(text: str, position: int) -> int:
@@ -418,49 +407,17 @@ def _skip_space(text: str, position: int) -> int:
     return position if match is None else match.end()
 
 
-def _describe_broken(error: Exception, text: str, first_line: int) -> str:
-    """Where JSON is broken, and what to do."""
-    num_rows = getattr(error, "num_rows", None)
-    cause = getattr(error, "error", error)
-    place = "" if num_rows is None else f"row {num_rows + 1}, "
-    if not isinstance(cause, json.JSONDecodeError):
-        return f"expected rows in JSON, found {place}{cause}. Correct the file."
-    place += f"line {first_line + cause.lineno - 1}"
-    if cause.pos >= len(text) or cause.msg.startswith("Unterminated string"):
-        whole = "" if num_rows is None else f" after {num_rows} whole rows"
-        return (
-            f"expected a whole JSON array or object, found one that ends within {place}{whole}: it "
-            f"was cut short. Copy the file again."
-        )
-    return (
-        f"expected a JSON array of rows, one JSON object per line, or an object that holds a list "
-        f"of rows, found broken JSON in {place} ({cause.msg}, before "
-        f"{text[cause.pos : cause.pos + 30]!r}). Correct it there."
-    )
-
-
 def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
     """Rows of a JSON array, or of an object that holds one list of rows; or the object alone.
 
-    A row with a byte that is no UTF-8, or with a key twice, is bad alone. Where the JSON itself is
-    broken, nobody knows where the next row begins: a ValueError with the row and the line.
+    A row with a byte that is no UTF-8, or with a key twice, is bad alone. A list of messages, which
+    have no other keys, is a single conversation.
     """
-    content: Any = text.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip()
-    try:
-        content = _load_array(content) if content.startswith("[") else _load(content)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: {_describe_broken(error, content, first_line)}") from error
+    decoded = text.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip()
+    content = _load_document(path, decoded, first_line)
     if isinstance(content, dict):
         content = _find_rows(path, content)
-    says = {"content", "value", "tool_calls"}
-    if content and all(_is_message(item) and not says.isdisjoint(item) for item in content):
-        more = dict.fromkeys(key for item in content for key in item if key not in MESSAGE_KEYS)
-        if more:
-            raise ValueError(
-                f"{path}: expected one conversation per row, found one message per row, with "
-                f"{', '.join(map(repr, more)):.80} beside it. Write the messages of each "
-                f'conversation as a row of their own: {{"messages": [..]}}.'
-            )
+    if content and all(_is_message(item) and item.keys() <= MESSAGE_KEYS for item in content):
         content = [content]
     if not content:
         raise ValueError(f"{path}: expected a JSON array of rows, found an empty one. Fill it.")
@@ -483,7 +440,7 @@ def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
     one: where rows are learned from, those that say so are refused.
 
     Raises:
-        ValueError: several lists, or columns or named rows in the place of a list.
+        ValueError: several lists.
     """
     if {*map(str.lower, content)}.isdisjoint(NAMES["asking"]):
         names = [name for name, value in content.items() if _is_named_list(name, value)]
@@ -509,7 +466,6 @@ def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
             if SPLITS.get(str(split).lower(), "train") != "train":
                 beside["split"] = split
             return [beside | row if isinstance(row, dict) else row for row in content[name]]
-    _refuse_columns(path, content)
     return [content]
 
 
@@ -532,27 +488,6 @@ def _split_of(name: str) -> str | None:
     words = re.split(r"[^a-z]+", name.lower())
     words = [word.removesuffix("set") for word in words]  # `testset`
     return next((SPLITS[word] for word in reversed(words) if word in SPLITS), None)
-
-
-def _refuse_columns(path: Path, content: dict[str, Any]) -> None:
-    """Raise a ValueError for an object of columns, or of rows by their names."""
-    values: list[Any] = [*content.values()]
-    first: Any = values[0] if values else None
-    are_lists = all(isinstance(value, list) and len(value) == len(first) for value in values)
-    are_texts = any(isinstance(value, list) and value and isinstance(value[0], str)
-                    for value in values)  # fmt: skip
-    are_objects = all(isinstance(value, dict) and value.keys() == first.keys() for value in values)
-    if len(values) < 2 or not first or not ((are_lists and are_texts) or are_objects):
-        return
-    is_by_name = are_objects and not all(map(str.isdecimal, first))
-    if is_by_name and not {*map(str.lower, content)}.isdisjoint(NAMES["asking"]):
-        return
-    names = ", ".join(map(repr, content))
-    raise ValueError(
-        f"{path}: expected a list of rows, found an object of {'rows' if is_by_name else 'columns'}"
-        f" ({names:.80}). Write a JSON array of rows, or one row per line: "
-        f'[{{"question": .., "answer": ..}}, ..].'
-    )
 
 
 # --- Tables
@@ -608,16 +543,7 @@ def _read_columns(path: Path, file: BufferedReader, name: str) -> Rows:
             batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
         else:
             batches = ipc.open_stream(seekable)
-        rows = (
-            _shorten_floats(row, batch.schema) for batch in batches for row in batch.to_pylist()
-        )
-        for number, fields in enumerate(rows, start=1):
-            try:
-                plain = {key: _plain(value) for key, value in fields.items()}
-            except RejectedError as error:
-                yield bad_row(name, number, str(error), str(fields))
-            else:
-                yield RawRow(name, number, plain)
+        yield from _read_batches(batches, name)
     except pyarrow.ArrowInvalid as error:
         raise ValueError(
             f"{path}: expected a whole parquet or Arrow file, found a broken one ({error}). Copy "
@@ -625,53 +551,47 @@ def _read_columns(path: Path, file: BufferedReader, name: str) -> Rows:
         ) from error
 
 
-def _shorten_floats(fields: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
-    """The fields of a row, with numbers of 16 and 32 bits as the decimals that were written.
+def _read_batches(batches: Iterable[Any], name: str) -> Rows:
+    """Rows of batches, or tables, of Arrow."""
+    number = 0
+    for batch in batches:
+        kinds = {kind.name: kind.type for kind in batch.schema}
+        for fields in batch.to_pylist():
+            number += 1
+            try:
+                plain = {key: _plain(value, kinds[key]) for key, value in fields.items()}
+            except RejectedError as error:
+                yield bad_row(name, number, str(error), str(fields))
+            else:
+                yield _zip_messages(RawRow(name, number, plain))
 
-    The nearest number of 32 bits to 0.1 is 0.10000000149011612 in 64 bits, which is no answer.
+
+def _plain(value: Any, kind: Any, *, is_element: bool = False, is_below: bool = False) -> Any:
+    """A value as JSON has it, of a type of Arrow: dates and exact decimals as text.
+
+    A number of 16 or 32 bits is the decimal that was written: the nearest one of 32 bits to 0.1 is
+    0.10000000149011612 in 64 bits, which is no answer. Columns of objects have the keys of all of
+    them, filled up with null: a tool's schema would gain the arguments of other tools. So below the
+    objects of a list (`is_below`), null is no value.
     """
-    kinds = {kind.name: kind.type for kind in schema if "float" in str(kind.type)}
-    if not kinds:
-        return fields
-    return {name: _shorten(value, kinds.get(name)) for name, value in fields.items()}
-
-
-def _shorten(value: Any, kind: Any) -> Any:
-    """A value of a type of Arrow; there a number of 64 bits is a `double`."""
-    if value is None or kind is None:
+    if value is None or isinstance(value, str | int | bytes):
         return value
-    if isinstance(value, float) and str(kind) in ("float", "halffloat"):
-        return float(str(kind.to_pandas_dtype()(value)))
-    if isinstance(value, list) and hasattr(kind, "value_type"):
-        return [_shorten(item, kind.value_type) for item in value]
-    if isinstance(value, Mapping):
-        return {field.name: _shorten(value[field.name], field.type) for field in kind}
-    return value
-
-
-def _plain(value: Any, *, is_below: bool = False) -> Any:
-    """Dates and exact decimals as text, as JSON has them; lists and objects of such, too.
-
-    Columns of objects have the keys of all of them, filled up with null: a tool's schema would gain
-    the arguments of other tools. So below the objects of a list (`is_below`), null is no value.
-    """
-    if value is None or isinstance(value, str | bool | int | float | bytes):
-        return value
-    if isinstance(value, Mapping):
-        items = {name: _plain(item, is_below=is_below) for name, item in value.items()}
-        return {name: item for name, item in items.items() if item is not None or not is_below}
-    if isinstance(value, list) and value and isinstance(value[0], tuple):
-        return _plain(_unique(value), is_below=is_below)  # of Arrow's type `map`
+    kind = getattr(kind, "storage_type", kind)
+    if isinstance(value, float):
+        is_short = str(kind) in ("float", "halffloat")
+        return float(str(kind.to_pandas_dtype()(value))) if is_short else value
+    if isinstance(value, list) and value and isinstance(value[0], tuple):  # of the type `map`
+        items = _unique(value)
+        return {key: _plain(item, kind.item_type, is_below=is_below) for key, item in items.items()}
     if isinstance(value, list):
-        return [_plain_element(item, is_below=is_below) for item in value]
+        kind = getattr(kind, "value_type", None)
+        return [_plain(item, kind, is_element=True, is_below=is_below) for item in value]
+    if isinstance(value, Mapping):
+        kinds = {part.name: part.type for part in kind or ()}
+        items = {key: _plain(item, kinds.get(key), is_below=is_below or is_element)
+                 for key, item in value.items()}  # fmt: skip
+        return {key: item for key, item in items.items() if item is not None or not is_below}
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def _plain_element(value: Any, *, is_below: bool) -> Any:
-    if not isinstance(value, Mapping):
-        return _plain(value, is_below=is_below)
-    items = {name: _plain(item, is_below=True) for name, item in value.items()}
-    return {name: item for name, item in items.items() if item is not None or not is_below}
 
 
 # --- Data sets that the library `datasets` knows
@@ -836,8 +756,4 @@ def load_splits(path: str, name: str | None, revision: str | None) -> dict[str, 
 
 def read_dataset(dataset: Any, split: str) -> Rows:
     """Every row of a split."""
-    schema = dataset.features.arrow_schema
-    for number, fields in enumerate(dataset, start=1):
-        shortened = _shorten_floats(fields, schema)
-        plain = {key: _plain(value) for key, value in shortened.items()}
-        yield _zip_messages(RawRow(split, number, plain))
+    return _read_batches(dataset.with_format("arrow").iter(batch_size=1000), split)

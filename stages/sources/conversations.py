@@ -57,12 +57,16 @@ _PRINTED = re.compile(
 """Messages, and not any list of objects, as a reply with Python code may begin."""
 _RENDERED = re.compile(rf"\s*(?:<s>\s*)?(?:{FORMS['first']})")
 """What a message begins with that a chat template has rendered."""
-_OTHER_TEMPLATE = re.compile(rf"\s*(?:{FORMS['first']}|{FORMS['printed']})", re.DOTALL)
-"""What a conversation begins with that a chat template has rendered, or one as people print it."""
-_OTHER_TURN = re.compile(
-    FORMS["turn"].replace("{role}", FORMS["role"]), re.MULTILINE | re.IGNORECASE
+_RENDERED_TEXT = re.compile(
+    "|".join(
+        [
+            rf"(?s:\A\s*(?:{FORMS['first']}|{FORMS['printed']}))",
+            f"(?im:{FORMS['turn'].replace('{role}', FORMS['role'])})",
+            *FORMS["inline"],
+        ]
+    )
 )
-_INLINE_TURNS = [tuple(map(re.compile, pair)) for pair in FORMS["inline"]]
+"""What a chat template has rendered, or people print, at the beginning of a text or of a line."""
 _END_OF_TURN = re.compile(rf"(?:(?:{FORMS['end']})\s*)+$")
 _LINE_TURN = re.compile(rf"(?:^|\n+)({'|'.join(ROLES_OF_SPEAKERS)}):")
 
@@ -181,11 +185,7 @@ def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:
         turns = parse_transcript(text.lstrip(), _LINE_TURN)
         return _check_end(turns, may_end_empty=may_end_empty)
     _check_printed(text)
-    rendered = _OTHER_TEMPLATE.match(text) or _OTHER_TURN.search(text)
-    for begin, reply in _INLINE_TURNS if rendered is None else ():
-        first = begin.search(text)
-        rendered = rendered or (first if first and reply.search(text, first.end()) else None)
-    if rendered:
+    if rendered := _RENDERED_TEXT.search(text):
         _refuse_rendered(text[rendered.start() :])
     return [Turn("user", text.strip())]
 

@@ -63,12 +63,6 @@ def find_marks(better: str, worse: str) -> tuple[str, str] | None:
     return pairs[0] if len(pairs) == 1 else None
 
 
-@cache
-def find_of_sides(names: tuple[str, ...], marks: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns with what is said of an answer with one of these words, not of the row."""
-    return tuple(name for name in names if not {*marks}.isdisjoint(_split_words(name)))
-
-
 def check_ratings(
     fields: Mapping[str, Any], ignore: Sequence[str], marks: tuple[str, str] = CHOSEN
 ) -> None:

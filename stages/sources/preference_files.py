@@ -13,7 +13,7 @@ If several rows rate the same answer, their mean counts. Several rows that compa
 answers become one pair, whose label is the share of votes (`preference_votes`); other columns can
 contradict a pair (`pair_checks`). Each row is in a pair, or in the quarantine with its reason:
 `tie`, `alone` (the only rated answer to its prompt), `merged` (another row's pair counts it too),
-`repeated`, or what is wrong with it.
+or what is wrong with it.
 
 A prompt is text or a conversation that ends with the user's turn, with a `system` message of its
 own or not. An answer is text, or a conversation that ends with it. Without a prompt both answers
@@ -33,7 +33,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, islice, product, takewhile
-from statistics import fmean
+from statistics import fmean, mean
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from stages.config import Params, Where
@@ -49,13 +49,7 @@ from stages.sources import columns as columns_of
 from stages.sources import containers, conversations, pair_checks, raw_rows, splitting
 from stages.sources.columns import MISSING, NAMES, ColumnSample, read_number
 from stages.sources.containers import Place, RawRow
-from stages.sources.preference_votes import (
-    LabelledRow,
-    describe_repeated,
-    find_repeated,
-    merge_rows,
-    record_row,
-)
+from stages.sources.preference_votes import LabelledRow, merge_rows, record_row
 from stages.sources.quarantine import ALONE, MERGED, PARTED, TIE, RejectedError, bad_row
 from stages.sources.unread import NUM_SAMPLE, UNSPACED, SourceReport, Unread
 
@@ -63,13 +57,8 @@ SIGNED = "preference"
 """Name of a winner, or a number around 0 where any is below it."""
 RANKED = "output"
 """The list of answers whose name says that it is a ranking, the best first (LLaMA-Factory)."""
-LABELS = "labels"
-"""Beside `SHP` 1 where the first answer is better and 0 where the second is."""
-SHP = ("human_ref_A", "human_ref_B")
 TURN = "turn"
 """Beside two conversations the number of the answers that were compared, from 1."""
-RIVALS = ("better_response_id", "safer_response_id")
-"""Columns that both name a winner, each by its own standard (PKU-SafeRLHF)."""
 MIN_SIGNED = 10
 """So many preferences, of which none is negative, are no preferences around 0."""
 _COMPARES = re.compile(NAMES["comparing"], re.IGNORECASE)
@@ -78,8 +67,6 @@ FORMS = {
     "lists": "lists of answers", "rated": "answers with scores", "labelled": "labelled completions",
 }  # fmt: skip
 """Form of a row -> what a reader calls it."""
-_ANSWERED = re.compile(r"(?:assistant|model|gpt|bot):\s*$", re.IGNORECASE)
-"""End of a transcript, after which the answer begins."""
 MIN_PROMPT_WORDS = 3
 """An answer may begin with a shorter prompt, as `Hello` with `Hello`."""
 _ORDER = re.compile(r"\[*([ab])\s*(>+|<+|=+)\s*(?!\1)([ab])\]*", re.IGNORECASE)
@@ -276,7 +263,7 @@ def read_preferences(
     if not columns.used():
         columns = recognise(sample)
     _check_columns(columns, sample)
-    _check_content(columns, raws, ignore)
+    _check_signs(columns, sample)
     report.columns, report.form = columns.used(), FORMS[columns.forms()[0]]
     reader = PairReader(columns, ignore)
     unread = Unread(
@@ -289,7 +276,6 @@ def read_preferences(
             for name, value in _find_beside(row.fields, columns):
                 if name not in unread.expressions:
                     unread.refuse(row, name, value, "may say which answer is better, or how much")
-            _check_rival(row, columns, ignore)
     if columns.score is not None:
         yield from _compare_rated(raw_rows.parse_rows(iter(rows), reader.read_rating))
     else:
@@ -301,17 +287,12 @@ def read_preferences(
 def _check_columns(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) -> None:
     """Raise a ValueError for columns that are not there, or that make no preference."""
     columns_of.check_names(columns.used(), sample)
-    if columns.a and columns.b and not columns.forms():
-        raise ValueError(
-            f"columns: expected what compares '{columns.a}' and '{columns.b}', found "
-            f"{', '.join(columns.used())}: name it, as winner: .., preference: .. (below 0: "
-            f"'{columns.a}' is better), or score_a: .. with score_b: .. "
-            f"Columns: {ColumnSample(sample).available()}"
-        )
     if len(columns.forms()) != 1:
         raise ValueError(
-            f"columns: expected chosen and rejected, or a and b with what compares them, or "
-            f"answers, or an answer with its score or label, found {', '.join(columns.used())}"
+            f"columns: expected chosen and rejected, or a and b with what compares them (winner, "
+            f"preference, or score_a with score_b), or answers, or an answer with its score or "
+            f"label, found {', '.join(columns.used().values())}. Name one of these. Columns: "
+            f"{ColumnSample(sample).available()}"
         )
     name = str(columns.score or columns.scores)
     if name.rpartition(".")[2].lower() in NAMES["ranks"]:
@@ -321,97 +302,40 @@ def _check_columns(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) ->
         )
 
 
-def _check_content(columns: PairColumns, rows: Sequence[RawRow], ignore: Sequence[str]) -> None:
-    """Raise a ValueError for columns that all rows together show to be misread."""
-    _check_prompt_repeated(columns, rows)
-    if columns.preference is not None:
-        sample = ColumnSample(containers.sample_fields(rows, ignore))
-        numbers = map(read_number, sample.values(columns.preference))
-        values = [value for value in numbers if value is not None]
-        if len(values) >= MIN_SIGNED and max(values) > 0 <= min(values):
-            raise ValueError(
-                f"columns.preference: expected numbers below 0 (the first answer is better) and "
-                f"above 0 (the second is), found {min(values):g} to {max(values):g} in "
-                f"'{columns.preference}': name a column of 1 and 2 as `winner`, one of P(the first "
-                f"is better) as `probability`, with the answers as `chosen` and `rejected`."
-            )
-    first_values = dict[str, Any]()
-    for row in rows if columns.score is not None else ():
-        for name in pair_checks.find_columns(tuple(row.fields), pair_checks.SCALE):
-            value = row.fields[name]
-            if name in ignore or columns_of.is_empty(value):
-                continue
-            first = first_values.setdefault(name, value)
-            if str(value) != str(first):
-                raise ValueError(
-                    f"{row.file}, row {row.line}: expected scores '{columns.score}' that can be "
-                    f"compared, found '{name}' {first!r:.40} and {value!r:.40}: keep the rows of "
-                    f"one, as a file of its own, or, if all are one scale, ignore: [{name}]"
-                )
+def _check_signs(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) -> None:
+    """Raise a ValueError for preferences of which none is below 0."""
+    if columns.preference is None:
+        return
+    numbers = map(read_number, ColumnSample(sample).values(columns.preference))
+    values = [value for value in numbers if value is not None]
+    if len(values) >= MIN_SIGNED and max(values) > 0 <= min(values):
+        raise ValueError(
+            f"columns.preference: expected numbers below 0 (the first answer is better) and above "
+            f"0 (the second is), found {min(values):g} to {max(values):g} in "
+            f"'{columns.preference}': name a column of 1 and 2 as `winner`, one of P(the first is "
+            f"better) as `probability`, with the answers as `chosen` and `rejected`."
+        )
 
 
 def _lacks_prompt(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the prompt is only the common beginning of two texts, in most rows."""
-    if columns.prompt is not None or columns.sides is None:
+    if columns.prompt is not None or (sides := columns.sides) is None:
         return False
-    num_plain = 0
-    for fields in sample:
-        with suppress(RejectedError):  # a bad row is recorded with its line
-            texts = [columns_of.evaluate(fields, name) for name in columns.sides]
-            if all(map(_is_plain, texts)):
-                beginning = texts[0][: _count_common(*texts)]
-                num_plain += _ANSWERED.search(beginning) is None
-    return 2 * num_plain > len(sample)
-
-
-def _check_prompt_repeated(columns: PairColumns, rows: Sequence[RawRow]) -> None:
-    """Raise a ValueError where most answers are texts that begin with their whole prompt.
-
-    A template says that they are to: `chosen: "{chosen}"`.
-    """
-    fields = ("chosen", "rejected", "a", "b", "answer")
-    names = {field: name for field, name in columns.used().items() if field in fields}
-    if columns.prompt is None or not names or any("{" in name for name in names.values()):
-        return
-    repeating, num_texts = list[RawRow](), 0
-    for row in rows:
-        with suppress(RejectedError):  # a bad row is recorded with its line
-            values = [columns_of.evaluate(row.fields, name)
-                      for name in (columns.prompt, *names.values())]  # fmt: skip
-            if not all(map(_is_plain, values)) or len(values[0].split()) < MIN_PROMPT_WORDS:
-                continue
-            num_texts += 1
-            prompt, *answers = (value.strip() for value in values)
-            if all(answer.startswith(prompt) for answer in answers):
-                repeating.append(row)
-    if 2 * len(repeating) > num_texts:
-        first, shown = repeating[0], " and ".join(f"'{name}'" for name in names.values())
-        repeated = {field: f"'{{{name}}}'" for field, name in names.items()}
-        raise ValueError(
-            f"{first.file}, row {first.line}: expected answers without their prompt, found "
-            f"{shown} that begin with '{columns.prompt}', as in {len(repeating)} of {num_texts} "
-            f"rows: write what follows it; if the answers are to repeat it, columns: "
-            f"{_show_columns(columns.used() | repeated)}"
-        )
-
-
-def _show_columns(columns: Mapping[str, str]) -> str:
-    return f"{{{', '.join(f'{field}: {name}' for field, name in columns.items())}}}"
+    pairs = [[columns_of.find(fields, name) for name in sides] for fields in sample]
+    return 2 * sum(all(map(_is_plain, pair)) for pair in pairs) > len(pairs)
 
 
 def _find_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[tuple[str, Any]]:
     """What a row may say of its answers under names that mean something beside them alone.
 
-    A probability or a winner by another name, how sure the preference is, a difference of scores
-    where nobody knows which answer is subtracted from which, and what may order a ranking: a column
-    or a key of the answers.
+    A probability or a winner by another name, how sure the preference is, of what a score is one, a
+    difference of scores where nobody knows which answer is subtracted from which, and what may
+    order a ranking: a column or a key of the answers.
     """
     names, beside = tuple(fields), list[str]()
     if columns.answers is None:
-        rivals = RIVALS if columns.winner in RIVALS else ()
         winners = pair_checks.find_columns(names, pair_checks.WINNER)
-        beside += [name for name in winners if name not in rivals
-                   and str(fields[name]).strip().lower() != "chosen"]  # fmt: skip
+        beside += [name for name in winners if str(fields[name]).strip().lower() != "chosen"]
     elif not (columns.scores or columns.ranks):
         column = columns_of.root(columns.answers, fields)
         values = {name: value for name, value in fields.items() if name != column}
@@ -423,30 +347,15 @@ def _find_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[tu
             if compares and not columns_of.is_empty(value):
                 yield name, value
     beside += pair_checks.find_columns(names, pair_checks.STRENGTH)
-    if (columns.a, columns.b) != SHP:
-        beside.append(LABELS)
+    beside.append("labels")
     if columns.chosen and columns.probability is None:
         beside += NAMES["probabilities"]
+    if columns.score is not None:
+        beside += pair_checks.find_columns(names, pair_checks.SCALE)
     if columns.a is not None and columns.score_a is None:
         beside += pair_checks.find_columns(names, pair_checks.DIFFERENCE)
     yield from ((name, value) for name in beside
                 if not columns_of.is_empty(value := fields.get(name)))  # fmt: skip
-
-
-def _check_rival(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> None:
-    """Raise a ValueError where a column prefers another answer, by another standard."""
-    if columns.winner not in RIVALS:
-        return
-    rival = RIVALS[1 - RIVALS.index(columns.winner)]
-    values = [row.fields.get(name) for name in (columns.winner, rival)]
-    are_filled = not any(map(columns_of.is_empty, values))
-    is_tie = any(str(value).lower() in NAMES["ties"] for value in values)
-    if rival not in ignore and are_filled and not is_tie and len({*map(str, values)}) > 1:
-        raise ValueError(
-            f"{row.file}, row {row.line}: '{columns.winner}' prefers {values[0]!r:.20} and "
-            f"'{rival}' {values[1]!r:.20}: say which of the two standards counts, as columns: "
-            f"{_show_columns(columns.used())} with ignore: [{rival}], or the other way round"
-        )
 
 
 def _is_plain(value: Any) -> TypeGuard[str]:
@@ -485,12 +394,6 @@ class PairReader:
         """What a row says, in one of the forms; RejectedError where it says nothing."""
         columns, used = self.columns, self.columns.used().values()
         (form,) = columns.forms()
-        # The worse answer, and either of two whose order another column decides, may be invalid
-        # without harm to the pair.
-        marks = columns.sides and pair_checks.find_marks(*columns.sides)
-        sides = (marks or ()) if columns.a else (marks or pair_checks.CHOSEN)[1:]
-        of_answers = pair_checks.find_of_sides(tuple(fields), sides)
-        columns_of.check_valid(fields, used, [*self.ignore, *of_answers])
         if form in ("pairs", "compared"):
             pair_checks.check_tie(fields, [*self.ignore, *used])
         if form == "pairs":
@@ -515,15 +418,35 @@ class PairReader:
 
     def read_rating(self, fields: Mapping[str, Any], line: int, file: str) -> Rating:
         """A single answer with its score."""
-        columns_of.check_valid(fields, self.columns.used().values(), self.ignore)
         answer = self._read_single(fields)
         score = _read_number(fields, self.columns.score)
         return Rating(RawRow(file, line, dict(fields)), answer, score)
 
     def _read_single(self, fields: Mapping[str, Any]) -> Answer:
         answer = self._read_answer(fields, str(self.columns.answer))
+        self._check_repeated(fields, str(self.columns.answer))
         _check_answer(answer, str(self.columns.answer))
         return answer
+
+    def _check_repeated(self, fields: Mapping[str, Any], *names: str) -> None:
+        """Raise RejectedError for answers that are texts and all begin with their whole prompt.
+
+        A template says that they are to: `chosen: "{chosen}"`.
+        """
+        expressions = self.columns.prompt, *names
+        values = [columns_of.evaluate(fields, name) for name in expressions if name is not None]
+        if self.columns.prompt is None or not all(map(_is_plain, values)):
+            return
+        prompt, *answers = (value.strip() for value in values)
+        begin_alike = all(answer.startswith(prompt) for answer in answers)
+        is_long = len(prompt.split()) >= MIN_PROMPT_WORDS
+        if is_long and begin_alike and not any("{" in name for name in names):
+            templates = ", ".join(f"'{{{name}}}'" for name in names)
+            raise RejectedError(
+                f"prompt repeated: expected what follows the prompt in {', '.join(names)}, found "
+                f"texts that begin with '{self.columns.prompt}': write the rest alone; if answers "
+                f"are to repeat it, name them as templates: {templates}"
+            )
 
     def _combine_answers(self, fields: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """The row with each of several better answers beside each of several worse ones.
@@ -584,15 +507,6 @@ class PairReader:
         if is_needed(columns.score_a, columns.score_b):
             score_a, score_b = (_read_number(fields, x) for x in (columns.score_a, columns.score_b))
             leads[str(columns.score_a)] = score_a - score_b
-        if (
-            sides == SHP
-            and LABELS not in self.ignore
-            and not columns_of.is_empty(fields.get(LABELS))
-        ):
-            label = read_number(fields[LABELS])
-            if label not in (0.0, 1.0):
-                raise RejectedError(f"no label: '{LABELS}' should be 0 or 1; or ignore: [{LABELS}]")
-            leads[LABELS] = 2 * label - 1
         if max(leads.values()) > 0 > min(leads.values()):
             shown = ", ".join(f"'{name}': {columns_of.evaluate(fields, name)!r:.40}"
                               for name in leads)  # fmt: skip
@@ -641,6 +555,7 @@ class PairReader:
             a = self._read_answer(fields, first)  # the text takes its last turn's place
             return a, a._replace(text=raw_rows.check_text(values[1], second))
         a, b = (self._read_answer(fields, name) for name in (first, second))
+        self._check_repeated(fields, first, second)
         if a.turns == b.turns:
             return a, b
         questions = [[turn for turn in answer.turns if turn.role == "user"] for answer in (a, b)]
@@ -686,7 +601,7 @@ class PairReader:
             if prompt in (MISSING, None, "", []):
                 raise RejectedError(f"no prompt: there is nothing in column {asks!r}")
             before = conversations.read_conversation(prompt, asks, self.ignore)
-        _check_form(value, before, name)
+        value = columns_of.unwrap(value)
         if isinstance(value, list | dict) or columns_of.is_conversation(value):
             turns = conversations.read_conversation(value, name, self.ignore, may_end_empty=True)
             turns = conversations.join(before, turns, name)
@@ -698,7 +613,7 @@ class PairReader:
                     f"weight: the answer in '{name}' has weight 0 and is not to be learned from"
                 )
             return _after_turns(self._add_system(turns[:-1], fields), turns[-1].content)
-        text = raw_rows.check_text(columns_of.unwrap(value), name)
+        text = raw_rows.check_text(value, name)
         conversations.check_reply(text)
         before = self._add_system(before, fields)
         _check_text(before)
@@ -735,10 +650,7 @@ def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
     which = [index for index, name in enumerate(spelled) if spellings & {*name}]
     if len(which) != 1:
         expected = f"a, b, 1, 2, {columns.a}, {columns.b} or tie"
-        hint = ""
-        if read_number(winner) is not None:
-            hint = "; of a scale with a middle write how far it is from there, named as preference"
-        raise RejectedError(f"no winner: expected {expected}, found {winner!r:.40}{hint}")
+        raise RejectedError(f"no winner: expected {expected}, found {winner!r:.40}")
     return 1.0 if which == [0] else -1.0
 
 
@@ -771,13 +683,9 @@ def _compare_answers(
     if len(ratings_by_answer) == 1:
         without = f"{ALONE}: the only answer to its prompt, system message included"
     for ratings in ratings_by_answer:
-        is_sure = len({rating.score for rating in ratings}) == 1
-        copies = dict(find_repeated(rating.row for rating in ratings)) if is_sure else {}
         place = f"line {ratings[0].row.line} of {ratings[0].row.file}"
         for number, rating in enumerate(ratings):
-            if number in copies:
-                yield record_row(rating.row, describe_repeated(copies[number]))
-            elif not pairs:
+            if not pairs:
                 yield record_row(rating.row, without)
             elif number > 0:
                 what = f"the same answer as in {place}, whose score is the mean of {len(ratings)}"
@@ -792,13 +700,8 @@ def _average(answers: Sequence[tuple[Answer, float]]) -> list[tuple[Answer, floa
         text = answer.text.strip()
         scores[text].append(score)
         first_answers.setdefault(text, answer)
-    return [(answer, _mean(scores[text])) for text, answer in first_answers.items()]
-
-
-def _mean(scores: Sequence[float]) -> float:
-    if len({*scores}) == 1:
-        return scores[0]
-    return float(sum(map(Fraction, map(repr, scores))) / len(scores))
+    exact = {text: [Fraction(repr(score)) for score in numbers] for text, numbers in scores.items()}
+    return [(answer, float(mean(exact[text]))) for text, answer in first_answers.items()]
 
 
 def _compare(answers: Sequence[tuple[Answer, float]], line: int, file: str) -> list[RawPreference]:
@@ -892,28 +795,6 @@ def _count_common(chosen: str, rejected: str) -> int:
 def _is_letter(character: str) -> bool:
     """Whether it is a letter or digit of a script that parts words by spaces."""
     return character.isalnum() and character < UNSPACED
-
-
-def _check_form(value: Any, before: Sequence[Turn], name: str) -> None:
-    """Raise RejectedError for a list or an object that holds an answer, and is no conversation.
-
-    A list of texts is one if it begins with the turns before the answer.
-    """
-    if _are_texts(value):
-        questions = [turn.content for turn in before if turn.role != "system"]
-        begins = [text.strip() for text in value[: len(questions)]]
-        if len(value) == 1 or (questions and begins != questions):
-            raise RejectedError(
-                f"several texts: expected one reply in '{name}', found a list of texts: "
-                f"{value!r:.60}; write it as text, or name its place under `columns`, as {name}.0"
-            )
-    if not isinstance(value, dict) or {"role", "from"} & value.keys():
-        return
-    if texts := [key for key, text in value.items() if isinstance(text, str) and text.strip()]:
-        raise RejectedError(
-            f"an object: expected an answer in '{name}', found one with the keys "
-            f"{', '.join(map(str, value))}: name its text under `columns`, as {name}.{texts[0]}"
-        )
 
 
 def _after_turns(before: Sequence[Turn], text: str) -> Answer:

@@ -19,7 +19,6 @@ from stages.config import Params, Where
 from stages.records.problems import BadRow, Problem, Turn
 from stages.records.transcripts import render_question, show_turn
 from stages.rewards.final_answer import extract_answer
-from stages.rewards.number_parsing import parse_number
 from stages.sources import columns as columns_of
 from stages.sources import (
     containers,
@@ -29,15 +28,12 @@ from stages.sources import (
     splitting,
     tool_calls,
 )
-from stages.sources.choices import GoldForm, check_numbers, find_gold_form, read_choices
+from stages.sources.choices import GoldForm, count_gold_forms, read_choices
 from stages.sources.columns import MISSING, Columns
 from stages.sources.containers import RawRow
 from stages.sources.quarantine import RejectedError
 from stages.sources.unread import NUM_SAMPLE, SourceReport, Unread
 
-SPLITS = ("train", "dev", "test")
-MAX_UNIT_WORDS = 2
-"""A longer text is no unit, but perhaps a unit of a textbook, unless its words are known."""
 NO_UNITS = frozenset({"-", "--", "n/a", "na", "unitless", "dimensionless", "no unit", "no units"})
 _CALCULATOR = re.compile(r"<<[-\d .,+*/()%$x×÷]+=[-$ ]*[.\d][-\d .,+*/()%$x×÷=]*>>")
 """The calculator's annotations in GSM8K, `<<48/2=24>>`; the text beside them says the same.
@@ -166,23 +162,28 @@ def parse_splits(
         head = containers.read_head(rows, NUM_SAMPLE)
         sample = containers.sample_fields(head, source.ignore)
         columns = find_columns(source.columns, sample)
-        gold_form = None
+        gold_forms: Mapping[GoldForm, int] = {}
         if columns.choices is not None and columns.answer is not None:
-            check_numbers(sample, columns.choices, columns.answer)
-            gold_form = find_gold_form(sample, columns.choices, columns.answer)
+            gold_forms = count_gold_forms(sample, columns.choices, columns.answer)
         note_reading(report, columns, split)
         unread = Unread(
             [*columns.used().values(), *source.where], source.ignore, gold=columns.answer,
             is_imitated=_imitates(columns, sample), are_choices=columns.choices is not None,
         )  # fmt: skip
         parse = partial(
-            parse_problem, columns=columns, split=split, ignore=source.ignore, gold_form=gold_form
+            parse_problem, columns=columns, split=split, ignore=source.ignore, gold_forms=gold_forms
         )
         for row in unread.watch(itertools.chain(head, rows), report, split):
             problems = [row] if isinstance(row, BadRow) else _parse_solutions(row, columns, parse)
             for problem in problems:
-                if isinstance(problem, BadRow) or is_taken(problem, source.share):
+                is_bad = isinstance(problem, BadRow)
+                if is_bad or source.share == 1.0 or _place(problem) < source.share:
                     yield problem
+
+
+def _place(problem: Problem) -> float:
+    """Where from 0 to 1 its question falls, by which a share of them is taken."""
+    return splitting.position(splitting.split_key(problem), "source share")
 
 
 def _imitates(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> bool:
@@ -204,7 +205,8 @@ def _parse_solutions(
     name = str(columns.solution)
     texts = row.fields.get(name)
     texts = [text for text in texts if text] if isinstance(texts, list) else []
-    if not texts or not all(map(_states_answer, texts)):
+    are_stated = [isinstance(text, str) and extract_answer(text) is not None for text in texts]
+    if not texts or not all(are_stated):
         yield raw_rows.parse_row(row, parse)
         return
     for number, text in enumerate(texts, start=1):
@@ -216,14 +218,11 @@ def _parse_solutions(
             return
 
 
-def _states_answer(text: Any) -> bool:
-    """Whether it is text in which the answer checker reads a final answer."""
-    return isinstance(text, str) and extract_answer(text) is not None
-
-
 def note_reading(report: SourceReport, columns: Columns, split: str | None) -> None:
     """Record which columns are read; those of a later split beside, where they are others."""
-    used, form = columns.used(), name_form(columns)
+    replies = columns.messages, columns.assistant, columns.solution, columns.calls
+    form = "conversations" if any(replies) else "prompts"
+    used, form = columns.used(), "problems" if columns.answer is not None else form
     if report.columns and used != report.columns:
         used = report.columns | {f"{field} ({split})": column for field, column in used.items()}
         form = form if form == report.form else f"{report.form}, of {split} {form}"
@@ -265,52 +264,26 @@ def find_columns(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> Colum
     return columns
 
 
-def name_form(columns: Columns) -> str:
-    """What rows of these columns are."""
-    if columns.answer is not None:
-        return "problems"
-    replies = columns.messages, columns.assistant, columns.solution, columns.calls
-    return "conversations" if any(replies) else "prompts"
-
-
-def is_taken(problem: Problem, share: float) -> bool:
-    """Whether a problem is within the share of the questions."""
-    if share == 1.0:
-        return True
-    return splitting.position(splitting.split_key(problem), "source share") < share
-
-
 def parse_problem(
     fields: Mapping[str, Any], line: int, file: str, *, columns: Columns, split: str | None,
-    ignore: Sequence[str], gold_form: GoldForm | None = None,
+    ignore: Sequence[str], gold_forms: Mapping[GoldForm, int],
 ) -> Problem:  # fmt: skip
     """The problem of a row.
 
     Raises:
         RejectedError: it lacks a column, or has one of another type than expected.
     """
-    columns_of.check_valid(fields, columns.used().values(), ignore)
     values = read_values(fields, columns)
     turns = read_turns(values, columns, ignore)
-    turns = add_reply(turns, values, columns, ignore)
-    solution = read_solution(values, columns)
-    reply = None
+    reply = solution = None
     if conversations.is_reply(turns[-1]):
         *turns, reply = turns
     if not turns or turns[-1].role not in ("user", "tool"):
         raise RejectedError("no question: the turn before the answer is not the user's")
     if all(turn.role != "user" for turn in turns):
         raise RejectedError("no question: results of tools, and no turn of the user")
-    text = None if reply is None else _CALCULATOR.sub("", reply.content).strip()
-    if None not in (text, solution) and text != solution:  # one would be lost
-        raise RejectedError(
-            f"two replies: the conversation ends with {text!r:.40}, and "
-            f"'{columns.solution or columns.assistant}' has another"
-        )
-    if solution is not None or reply is None or not reply.is_imitated:
-        reply = None
-    else:
-        solution = show_turn(reply)
+    if reply is not None and reply.is_imitated:
+        solution, reply = show_turn(reply), None if reply.is_text else reply
     tools = tool_calls.read_tools(values.get("tools"), str(columns.tools))
     answer, has_choices = None, values.get("choices") is not None
     if columns.answer is not None:
@@ -319,12 +292,13 @@ def parse_problem(
     if has_choices:
         choices = read_choices(values["choices"], str(columns.choices))
         turns = [*turns[:-1], choices.ask(turns[-1])]
-        answer = None if answer is None else choices.find_letter(values["answer"], gold_form)
+        answer = None if answer is None else choices.find_letter(values["answer"], gold_forms)
     if values.get("split") is not None:
         split = columns_of.read_split(str(columns.split), values["split"])
-        if split not in SPLITS:
+        if split is None:
             raise RejectedError(
-                f"unknown split: '{columns.split}' should be train, dev or test, is {split!r:.60}"
+                f"unknown split: '{columns.split}' should be train, dev or test, is "
+                f"{values['split']!r:.60}"
             )
     is_plain = len(turns) == 1 and columns.question is not None and tools is None
     name = _SUFFIXES.sub("", file).replace("/", "-")
@@ -332,37 +306,21 @@ def parse_problem(
         id=raw_rows.check_id(values.get("id"), str(columns.id), f"{name}-{line:06d}"),
         question=render_question(turns), answer=answer, solution=solution, split=split, line=line,
         file=file, turns=None if is_plain else tuple(turns), tools=tools,
-        reply=None if reply is None or reply.is_text else reply,
+        reply=None if solution is None else reply,
     )  # fmt: skip
 
 
 def _add_unit(answer: str, unit: Any, column: str | None) -> str:
     """The gold answer with its unit after it, unless there is none or it says it itself.
 
-    A word such as `yes` is measured in nothing, though the column has a unit for all rows.
+    A word such as `yes` is measured in nothing, though the column has a unit for all rows. Whether
+    the two are an answer the answer checker says.
     """
     is_word = not any(char.isdigit() or char == "\\" for char in answer)
     if is_word or columns_of.says_nothing_exact(unit) or str(unit).strip().lower() in NO_UNITS:
         return answer
     text = raw_rows.check_text(unit, str(column)).strip()
-    if not _may_be_unit(text):
-        raise RejectedError(
-            f"no unit: expected what the answer is measured in in '{column}', found {text!r:.60}; "
-            f"if it is another thing, ignore: [{column}]"
-        )
     return answer if answer.endswith(text) else f"{answer} {text}"
-
-
-def _may_be_unit(text: str) -> bool:
-    """Whether a number may have this unit: words, a formula, or more words that are known units.
-
-    `miles per hour` and `kg m / s^2` may be, `Unit 3: Fractions` of a textbook and a number not.
-    """
-    words = text.split()
-    if any(word.strip(".:").isdecimal() for word in words):
-        return False
-    is_formula = not {*"/^\\"}.isdisjoint(text)
-    return len(words) <= MAX_UNIT_WORDS or is_formula or parse_number(f"1 {text}") is not None
 
 
 def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
@@ -381,62 +339,39 @@ def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
                 raise RejectedError(f"empty {key}: '{expression}' is null")
         values[key] = None if value is MISSING else value
         if key in ("solution", "assistant"):
-            values[key] = _unwrap_reply(values[key], expression)
+            values[key] = columns_of.unwrap(values[key])
     return values
 
 
-def _unwrap_reply(value: Any, expression: str) -> Any:
-    """The text in a list of it alone; RejectedError for several, of which one is imitated."""
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        return value
-    if len(value) > 1:
-        raise RejectedError(
-            f"several texts: expected one solution or reply in '{expression}', found "
-            f"{len(value)}: {value!r:.60}; name its place under columns, as {expression}.0"
-        )
-    return value[0] if value else None
-
-
 def read_turns(values: Mapping[str, Any], columns: Columns, ignore: Sequence[str]) -> list[Turn]:
-    """The conversation, after the system message, with the reply where it stands among them."""
+    """The conversation, after the system message, with the reply at its end, if there is one.
+
+    A reply is none where it is the gold answer and no working: SFT would teach to leave that out.
+    RejectedError for two replies of which one would be lost.
+    """
     key = next(key for key in ("messages", "question", "user") if key in values)
     turns = conversations.read_conversation(values[key], str(getattr(columns, key)), ignore)
-    system = values.get("system")
-    if system is None:
-        return turns
-    return conversations.add_system(turns, raw_rows.check_text(system, str(columns.system)))
-
-
-def add_reply(
-    turns: list[Turn], values: Mapping[str, Any], columns: Columns, ignore: Sequence[str]
-) -> list[Turn]:
-    """The turns with those of the reply's column, if it holds messages, or calls of tools."""
+    if (system := values.get("system")) is not None:
+        turns = conversations.add_system(turns, raw_rows.check_text(system, str(columns.system)))
     if not columns_of.is_empty(values.get("calls")):
         text = raw_rows.check_text(values.get("assistant") or "", str(columns.assistant)).strip()
         calls = tool_calls.read_calls(values["calls"], str(columns.calls))
         return [*turns, Turn("assistant", text, calls=calls)]
-    key = next((key for key in ("solution", "assistant") if values.get(key) not in (None, "")), "")
-    if not isinstance(values.get(key), list | dict):
+    field = "assistant" if values.get("solution") in (None, "") else "solution"
+    value, name = values.get(field), str(getattr(columns, field))
+    if isinstance(value, list | dict):
+        reply = conversations.read_conversation(value, name, ignore)
+        return conversations.join(turns, reply, name)
+    text = "" if value is None else raw_rows.check_text(value, name)
+    conversations.check_reply(text)
+    is_gold = text.strip() == str(values.get("answer")).strip() and extract_answer(text) is None
+    text = _CALCULATOR.sub("", text).strip()
+    if not text or is_gold:
         return turns
-    name = str(getattr(columns, key))
-    return conversations.join(
-        turns, conversations.read_conversation(values[key], name, ignore), name
-    )
-
-
-def read_solution(values: Mapping[str, Any], columns: Columns) -> str | None:
-    """The text that SFT imitates, where it is no turn of the conversation.
-
-    None, too, where it is the gold answer and no working: SFT would teach to leave that out.
-    """
-    for key in ("solution", "assistant"):
-        if values.get(key) in (None, ""):
-            continue
-        if isinstance(values[key], list | dict) or not columns_of.is_empty(values.get("calls")):
-            return None
-        text = raw_rows.check_text(values[key], str(getattr(columns, key)))
-        if text.strip() == str(values.get("answer")).strip() and extract_answer(text) is None:
-            return None
-        conversations.check_reply(text)
-        return _CALCULATOR.sub("", text).strip() or None
-    return None
+    if conversations.is_reply(turns[-1]):
+        last = _CALCULATOR.sub("", turns.pop().content).strip()
+        if last != text:
+            raise RejectedError(
+                f"two replies: the conversation ends with {last!r:.40}, and '{name}' has another"
+            )
+    return [*turns, Turn("assistant", text)]

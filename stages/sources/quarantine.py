@@ -26,10 +26,8 @@ REPEATED_QUESTION = f"{REPEATED} question"
 """Kind of the reason of a dev or test problem whose question an earlier one asks."""
 NEAR_COPY = "near copy"
 """Kind of the reason of a training problem that is nearly a test question."""
-INVALID = "marked as invalid"
-"""Kind of the reason of a row that the file itself says is not to be used."""
 HARMLESS = frozenset({
-    TIE, ALONE, MERGED, PARTED, REPEATED, REPEATED_QUESTION, NEAR_COPY, INVALID,
+    TIE, ALONE, MERGED, PARTED, REPEATED, REPEATED_QUESTION, NEAR_COPY,
 })  # fmt: skip
 """Kinds of reasons that cast no doubt on the other rows, and do not count as bad."""
 

@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from stages.records.problems import BadRow
-from stages.rewards.number_parsing import has_ambiguous_commas
 from stages.sources.containers import DECIMAL_COMMA, RawRow, Rows
 from stages.sources.quarantine import RejectedError, bad_row
 
@@ -74,7 +73,14 @@ def read_text(fields: Mapping[str, Any], column: str) -> str:
 
 def read_verbatim(fields: Mapping[str, Any], column: str) -> str:
     """As `text`, white space at its ends included."""
-    value = check_type(_present(fields, column), str, f"'{column}'")
+    if column not in fields:
+        columns = ", ".join(sorted(map(str, fields))) or "none"
+        raise RejectedError(
+            f"missing column: '{column}' is not among the row's columns ({columns:.200})"
+        )
+    if fields[column] is None:
+        raise RejectedError(f"empty {column}: '{column}' is null")
+    value = check_type(fields[column], str, f"'{column}'")
     if not value.strip():
         raise RejectedError(f"empty {column}: '{column}' holds no text")
     return _unicode(value, column)
@@ -136,11 +142,6 @@ def _check_gold(text: str, column: str) -> None:
             f"decimal comma: expected a number with a point in '{column}', found {text!r:.60}; "
             f"write it as 1234.5"
         )
-    if has_ambiguous_commas(text):
-        raise RejectedError(
-            f"ambiguous commas: expected one number or a list in '{column}', found {text!r:.60}, "
-            f"which may be either; write it as 1234.5, or as 1, 234, 5, with spaces"
-        )
 
 
 def check_id(value: Any, column: str, default: str) -> str:
@@ -150,16 +151,6 @@ def check_id(value: Any, column: str, default: str) -> str:
     if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip():
         raise RejectedError(f"wrong type: '{column}' should be text or whole, is {value!r:.60}")
     return _unicode(str(value), column)
-
-
-def _present(fields: Mapping[str, Any], column: str) -> Any:
-    if column not in fields:
-        columns = ", ".join(sorted(map(str, fields))) or "none"
-        message = f"'{column}' is not among the row's columns ({columns:.200})"
-        raise RejectedError(f"missing column: {message}")
-    if fields[column] is None:
-        raise RejectedError(f"empty {column}: '{column}' is null")
-    return fields[column]
 
 
 def _unicode(value: str, column: str) -> str:

@@ -202,17 +202,13 @@ def read_solutions(
     report.form, report.rows = f"labelled steps ({form.kind})", {"unsplit": 0}
     names, where = list_columns(form), where or {}
 
-    def parse(fields: Mapping[str, Any], line: int, file: str) -> list[RawSteps]:
-        columns_of.check_valid(fields, names, ignore)
-        return form.solutions(fields, line, file)
-
     rows = columns_of.keep_rows(containers.open_rows(place), where)
     for row in Unread([*names, *where], [*ignore, *GOLD]).watch(rows, report):
         if isinstance(row, BadRow):
             yield row
             continue
         report.columns |= {name: name for name in names if name.partition(".")[0] in row.fields}
-        yield raw_rows.parse_row(row, parse)
+        yield raw_rows.parse_row(row, form.solutions)
 
 
 def cut_steps(raw: RawSteps, separator: str) -> RawSteps:

@@ -6,12 +6,12 @@ r"""What the columns hold that nothing reads: listed, or the file is refused wit
 | messages; a schema or a call of a tool; a picture, sound or film; what Python prints | refused |
 | anything under a name by which columns are found, or that guards (columns.yaml) | refused |
 | `test`, or a flag that says so, under a name of splits | refused |
+| a flag that says that the row is not valid, or deleted | refused |
 | true in some rows and false in others, beside a gold answer or a reply | refused with its shares |
 | false in all rows, or a word such as `incorrect`, beside replies that are imitated | the same |
 | two values, or numbers that may be scores, beside replies that are imitated | the same |
 | few words of which one is a verdict, as `good` or `fail`, beside such replies | the same |
-| few words of which one negates another, as `grounded` and `ungrounded`, beside them | the same |
-| short texts that differ between rows, where the prompt is only what two answers share | refused |
+| any text, where the prompt is only what two answers share | refused |
 | what is read, in part or whole; ids, dates, addresses, short names, other numbers | listed |
 
 So of a name that nobody knows its content decides, also in an object beside what is read there, and
@@ -19,6 +19,7 @@ one level down in an object or in JSON text. Of a name that is known even a word
 be a part of the question. `ignore` lists what may be dropped, `where` which rows are kept.
 """
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -86,16 +87,15 @@ class _Column:
     num_texts: int = 0
     """Rows with such a text."""
     values: Counter[str] = field(default_factory=Counter)
+    """In lower case."""
     num_values: int = 0
     is_number: bool = True
     most_items: int = 0
     """Items of the longest list that was counted; 0: all values are single."""
-    num_asking: int = 0
-    """Rows with a text that may be a prompt and is not read."""
 
     def count(self, value: Any) -> None:
         """Count a value: the row's, or an item of its list."""
-        text = str(value).strip()
+        text = str(value).strip().lower()
         self.num_values += 1
         if len(self.values) <= MAX_VALUES or text in self.values:
             self.values[text] += 1
@@ -185,7 +185,7 @@ class Unread:
             scalars = {path: mark for path, mark in _list_scalars(name, value)
                        if path not in self.ignore and not columns_of.is_empty(mark)}  # fmt: skip
             for path, mark in scalars.items():
-                self._count(row, path, mark, row_texts)
+                self._count(row, path, mark)
             column.num_rows += name not in scalars
             if why := self._find_meaning(row, name, value, row_texts):
                 self.refuse(row, name, value, why)
@@ -197,7 +197,7 @@ class Unread:
                     column.row, column.sample = row, text
                 column.num_texts += 1
 
-    def _count(self, row: RawRow, path: str, mark: Any, row_texts: "_ReadTexts") -> None:
+    def _count(self, row: RawRow, path: str, mark: Any) -> None:
         """Count a single value, or each item of a short list."""
         column = self._columns.setdefault(path, _Column(row, mark))
         column.num_rows += 1
@@ -205,10 +205,11 @@ class Unread:
             column.most_items = max(column.most_items, len(mark))
         elif self.refuse_tests and columns_of.says_test(path, mark):
             self.refuse(row, path, mark, "says that the row is not to be trained on")
+        elif columns_of.says_invalid(path, mark):
+            others = f"where: {{{path}: {str(not columns_of.read_flag(mark)).lower()}}}"
+            self.refuse(row, path, mark, f"says that the row is not valid ({others} keeps others)")
         for item in mark if isinstance(mark, list) else [mark]:
             column.count(item)
-        if self.lacks_prompt and _may_ask(mark) and not row_texts.repeats(mark):
-            column.num_asking += 1
 
     def _list_unread(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         """Columns of which nothing is read, and of the others the keys of objects that are not."""
@@ -240,8 +241,11 @@ class Unread:
             return f"says another answer than '{self.gold}'" if is_other else None
         if lowered in _EXACT and self.gold is not None:
             return None if columns_of.says_nothing_exact(value) else "bears on the gold answer"
-        if columns_of.is_printed(value):
-            return f"holds {columns_of.PRINTED}"
+        if is_printed(value):
+            return f"holds {PRINTED}"
+        is_asking = self.lacks_prompt and any(map(_may_ask, _inside(parsed)))
+        if is_asking and not row_texts.repeats(parsed):
+            return _PROMPT
         is_known = lowered in _KNOWN or (is_gold and self.gold is None)
         is_known |= is_column and columns_of.SYSTEM_COLUMN.fullmatch(lowered) is not None
         if read_number(value) is not None or columns_of.read_flag(value) is not None:
@@ -260,8 +264,6 @@ class Unread:
                 continue
             if 2 * column.num_texts > column.num_rows or _is_sentence(column):
                 refused[name] = (column.row, column.sample, "holds text")
-            elif 2 * column.num_asking > column.num_rows and _differs(column):
-                refused[name] = (column.row, column.sample, _PROMPT)
             elif counts := self._weigh(column):
                 refused[name] = (column.row, column.sample, "may say which rows are good")
                 shares.append(_show_share(name, column, counts))
@@ -288,25 +290,20 @@ class Unread:
         flags = Counter[bool | None]()
         for value, count in counts:
             flags[columns_of.read_flag(value)] += count
-        if flags.keys() == {False} and self.is_imitated and not column.is_number:
-            return [("false", flags[False])]
-        if counts and self.is_imitated and all(map(_is_bad, column.values)):
-            return counts
-        are_flags = flags.keys() == {True, False} or (
-            flags.keys() > {True, False} and _are_few(column) and not _has_other_number(column)
-        )
-        if are_flags and (self.is_imitated or self.gold is not None):
+        is_mixed = flags.keys() > {True, False} and _are_few(column) and not column.is_number
+        if (is_mixed or flags.keys() == {True, False}) and (self.is_imitated or self.gold):
             return [("false", flags[False]), ("true", flags[True])]
-        if not self.is_imitated or len(counts) < 2:
+        if not self.is_imitated or not counts:
             return []
         if column.is_number:
             numbers = [float(value) for value, _ in counts]
             is_whole = all(map(float.is_integer, numbers))
             are_ids = is_whole and (len(counts) == column.num_values or len(counts) > MAX_VALUES)
             is_large = max(map(abs, numbers)) > (MAX_SCORE if is_whole else 1e6)
-            return [] if are_ids or is_large else counts
+            return [] if are_ids or is_large or len(counts) < 2 else counts
+        are_bad = all(word in _BAD or columns_of.read_flag(word) is False for word in column.values)
         are_two = len(counts) == 2 and column.num_rows >= MIN_ROWS and column.most_items < 2
-        return counts if are_two or _has_verdict(column) else []
+        return counts if are_bad or are_two or _has_verdict(column) else []
 
 
 class _ReadTexts:
@@ -336,6 +333,23 @@ def count_words(text: str) -> int:
     return longest + sum(character >= UNSPACED for character in text) // 2
 
 
+PRINTED = (
+    "a list or an object as Python prints it: save the file as JSON lines or parquet, where it "
+    "keeps its type"
+)
+
+
+def is_printed(value: Any) -> bool:
+    """Whether it is the text of a list or object as Python prints it, and no JSON."""
+    if not isinstance(value, str) or not re.match(r"\s*(?:\{\s*'|\[\s*['{\[])", value):
+        return False
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        return columns_of.parse_json(value) is None and isinstance(
+            ast.literal_eval(value.strip()), list | dict
+        )
+    return False
+
+
 def _is_sentence(column: _Column) -> bool:
     """Whether a column says the same sentence in all rows."""
     is_single = len(column.values) == 1 and column.most_items == 0
@@ -350,20 +364,8 @@ def _may_ask(value: Any) -> bool:
     return not is_id and any(map(str.isalpha, value)) and read_number(value) is None
 
 
-def _differs(column: _Column) -> bool:
-    """Whether the values differ between rows, and are not those of a few kinds."""
-    num_values = len(column.values)
-    return num_values > 1 and (REPEATED * num_values > column.num_values or num_values > MAX_VALUES)
-
-
 def _are_few(column: _Column) -> bool:
-    return len({value.lower() for value in column.values}) <= MAX_WORDS
-
-
-def _has_other_number(column: _Column) -> bool:
-    """Whether a number is among the values that is no flag."""
-    return any(columns_of.read_flag(value) is None and read_number(value) is not None
-               for value in column.values)  # fmt: skip
+    return len(column.values) <= MAX_WORDS
 
 
 def _has_verdict(column: _Column) -> bool:
@@ -371,20 +373,14 @@ def _has_verdict(column: _Column) -> bool:
 
     `no` among codes of two or three letters is a language.
     """
-    words = {value.lower() for value in column.values}
+    words = {*column.values}
     if not _are_few(column) or REPEATED * len(words) > column.num_values:
         return False
     flags = {word for word in words if columns_of.read_flag(word) is not None}
     are_long = all(len(word) > 3 for word in words - flags)
     has_flag = any(len(word) > 2 or are_long for word in flags)
-    negated = {f"{prefix}{word}" for prefix in NAMES["negations"] for word in words}
     judges = any(not _VERDICTS.isdisjoint(_WORD.findall(word)) for word in words)
-    return has_flag or judges or not words.isdisjoint(negated)
-
-
-def _is_bad(value: str) -> bool:
-    """Whether a value is a word for what is wrong, and says nothing else."""
-    return value.lower() in _BAD
+    return has_flag or judges
 
 
 def _show_share(name: str, column: _Column, counts: Sequence[tuple[str, int]]) -> str:

@@ -31,7 +31,7 @@ from stages.config import PRESETS_PATH, read_yaml
 from stages.records.problems import BadRow, Problem, ToolCall, Turn
 from stages.records.steps import RawSteps
 from stages.rewards import answer_checker
-from stages.sources import columns, preference_files, problem_files, step_files
+from stages.sources import preference_files, problem_files, step_files
 from stages.sources.containers import Place
 from stages.sources.preference_files import PairColumns
 from stages.sources.problem_files import FileSource, SourceReport
@@ -237,6 +237,18 @@ def fill(expected: Any, number: int) -> Any:
     return json.loads(text)
 
 
+def count(results: list[Any]) -> dict[str, int]:
+    """What `counts` of a case may name."""
+    rows = [row for row in results if not isinstance(row, BadRow)]
+    labels = [label for row in rows for label in getattr(row, "labels", ()) if label is not None]
+    return {
+        "rows": len(rows), "bad": len(results) - len(rows), "labels": len(labels),
+        "right": labels.count(1.0),
+        "solutions": sum(getattr(row, "solution", None) is not None for row in rows),
+        "tests": sum(getattr(row, "split", None) == "test" for row in rows),
+    }  # fmt: skip
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
 @pytest.mark.parametrize(
     ("kind", "path", "case"),
@@ -250,11 +262,12 @@ def test_a_file_of_a_public_format_is(kind: str, path: Path, case: Case) -> None
         with pytest.raises(ValueError, match="") as error:
             read_path(kind, path, {})
         check_refusal(error.value, case["refused"])
-    expected, first = case.get("gives", []), case.get("first", {})
-    if not expected and not first:
+    expected, first, counts = case.get("gives", []), case.get("first", {}), case.get("counts", {})
+    if not (expected or first or counts):
         return
     results, report = read_path(kind, path, case.get("with", {}))
-    assert not [row for row in results if isinstance(row, BadRow)]
+    counted = count(results)
+    assert counted == counted | {"bad": 0} | counts
     wanted = [fill(row, number) for number, row in enumerate(
         expected if isinstance(expected, list) else [expected] * 6)]  # fmt: skip
     assert len(results) == len(wanted) or not wanted
@@ -275,8 +288,3 @@ def test_every_file_of_a_public_format_is_read(folder: str) -> None:
     names = {name for case in FORMATS if case.get("in", "formats") == folder
              for name in case["files"]}  # fmt: skip
     assert {path.name for path in (SHARED / folder).iterdir()} - {"README.md"} == names
-
-
-@pytest.mark.parametrize(("longer", "same"), [("5 km", True), ("12.5 km", False), ("-5 km", False)])
-def test_a_gold_answer_that_another_states_as_a_word_is_the_same(longer, same):
-    assert columns.say_the_same("5", longer) == same

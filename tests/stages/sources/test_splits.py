@@ -93,14 +93,6 @@ def test_the_split_of_a_folder_is(case, tmp_path):
         assert [word for word in case["refused"] if word not in str(error.value)] == []
 
 
-def test_a_name_of_which_files_are_of_both_splits_is_refused_with_these_files(tmp_path):
-    write_folder(tmp_path, "train.jsonl test.jsonl train_test.jsonl", "problems")
-    with pytest.raises(ValueError, match=r"train_test\.jsonl"):
-        read_problems(tmp_path, train="train", test="test")
-    with pytest.raises(ValueError, match="'test'"):
-        read_problems(tmp_path, train="test", test="test")
-
-
 def test_rows_of_the_test_split_alone_may_say_that_they_are_of_the_test(tmp_path):
     for split in ("train", "test"):
         rows = [ROWS["problems"](split) | {"subset": "test" if split == "test" else "a"}]
@@ -111,11 +103,10 @@ def test_rows_of_the_test_split_alone_may_say_that_they_are_of_the_test(tmp_path
         read_problems(tmp_path)
 
 
-def test_files_that_are_not_read_are_reported_and_text_about_them_is_not(tmp_path):
+def test_files_that_are_not_read_are_reported(tmp_path):
     rows = ["B.JSONL", "c.jsonlines", "d.jl", "g.CSV", "h.json.GZ"]
-    others = ["_e.jsonl", "i.txt", "j.xlsx", "k.json.zip", "l.feather"]
-    notes = ["README.md", "LICENSE", "licence.txt", ".hidden.txt", "a.dvc", "state.py"]
-    for name in (*rows, *others, *notes):
+    others = ["_e.jsonl", "i.txt", "k.json.zip"]
+    for name in (*rows, *others, ".hidden.txt"):
         (tmp_path / name).write_text(json.dumps(ROWS["problems"](name)) + "\n")
     report = SourceReport(path="")
     (tmp_path / "g.CSV").write_text("question,answer\ng.CSV?,4\n")
