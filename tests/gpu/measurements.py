@@ -185,14 +185,10 @@ def rollouts(scale: Scale, device: torch.device) -> Iterator[Row]:
     """(c) Tokens a second of the samplers; no token ends a completion of the own one."""
     model, rows = prepared(scale.sampled, device), scale.prompts * scale.samples
     name = "rollouts, 1.5B, 512 x 512"
-    for is_fixed in (True, False):
-        sampler = TransformersSampler(
-            model=model, eos_ids=frozenset(), pad_id=0, max_batch=rows, check_every=16,
-            has_fixed_shapes=is_fixed,
-        )  # fmt: skip
-        rate = _sampling_rate(sampler, scale, device)
-        yield _speed(f"{name}, own sampler{', without a graph' * (not is_fixed)}", rate,
-                     None if not is_fixed else 30_000)  # fmt: skip
+    sampler = TransformersSampler(
+        model=model, eos_ids=frozenset(), pad_id=0, max_batch=rows, check_every=16
+    )
+    yield _speed(f"{name}, own sampler", _sampling_rate(sampler, scale, device), None)
     del model, sampler
     if (missing := missing_vllm()) is not None:
         yield missing
@@ -259,7 +255,7 @@ def reinforcement(scale: Scale, device: torch.device) -> Iterator[Row]:
         else:
             sampler = TransformersSampler(
                 model=model, eos_ids=frozenset(_list_ends(scale)), pad_id=0, max_batch=512,
-                check_every=16, has_fixed_shapes=True,
+                check_every=16,
             )  # fmt: skip
         refreshes, sleeps = list[float](), list[float]()
         for name, times in (("_wake_and_refresh", refreshes), ("sleep", sleeps)):
