@@ -258,19 +258,19 @@ def encode_exchanges(
     exchanges: Sequence[Exchange], tokenizer: PreTrainedTokenizerBase, max_prompt_tokens: int
 ) -> list[Demonstration]:
     """Messages and replies of any task as demonstrations; a ValueError for a too long one."""
-    prompts = render_prompts([row.message for row in exchanges], tokenizer, PLACEHOLDER)
-    replies = [
-        begin_reply(prompt, row.reply, tokenizer) + row.reply
-        for row, prompt in zip(exchanges, prompts, strict=True)
-    ]
-    encoded = tokenize(prompts, tokenizer), tokenize_continuation(replies, tokenizer)
-    rows = zip(exchanges, prompts, replies, *encoded, strict=True)
+    problems = [
+        Problem(
+            id=row.id, question=row.message, solution=row.reply, answer=None, split=None, line=1
+        )
+        for row in exchanges
+    ]  # fmt: skip
+    rendered = _render_parts([("train", problems)], tokenizer, PLACEHOLDER)
     demonstrations = [
         Demonstration(
-            id=row.id, task=row.task, prompt=prompt, prompt_ids=prompt_ids, completion=reply,
-            completion_ids=[*reply_ids, end_id(tokenizer)],
+            id=row.id, task=row.task, prompt=text.prompt, prompt_ids=text.prompt_ids,
+            completion=text.solution, completion_ids=[*text.solution_ids, end_id(tokenizer)],
         )
-        for row, prompt, reply, prompt_ids, reply_ids in rows
+        for row, (_, _, text) in zip(exchanges, rendered, strict=True)
     ]  # fmt: skip
     longest = max(demonstrations, key=lambda row: len(row.prompt_ids), default=None)
     if longest is not None and len(longest.prompt_ids) > max_prompt_tokens:
