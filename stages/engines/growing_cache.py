@@ -138,13 +138,11 @@ def _cache_gap(model: PreTrainedModel) -> float:
     The prompt is padded, and in the cache its row is selected twice. One token is read, as in
     decoding, and then two, as where a text goes on.
     """
-    config = model.config.get_text_config(decoder=True)
-    number = config.vocab_size
-    inputs = pad_left([[2 % number, 3 % number, 4 % number], [5 % number]], 0, model.device)
-    cache = GrowingCache(config.num_hidden_layers, 6)
+    layers = model.config.get_text_config(decoder=True).num_hidden_layers
+    inputs = pad_left([[2, 3, 4], [5]], 0, model.device)
+    cache = GrowingCache(layers, 6)
     model(**inputs, past_key_values=cache, logits_to_keep=1)
-    rows, tokens = torch.tensor([[1, 0, 1], [6, 7, 8]], device=model.device)
-    tokens = tokens % number
+    rows, tokens = torch.tensor([[1, 0, 1], [6, 7, 1]], device=model.device)
     cache.select(rows)
     attention = inputs["attention_mask"][rows]
     position = attention.sum(1)[:, None]
@@ -160,6 +158,6 @@ def _cache_gap(model: PreTrainedModel) -> float:
         position_ids=position + torch.arange(1, 3, device=model.device),
         past_key_values=cache,
     ).logits[-1:]
-    whole = torch.tensor([[5, 8, 8, 8]], device=model.device) % number
+    whole = torch.tensor([[5, 1, 1, 1]], device=model.device)
     expected = model(input_ids=whole, use_cache=False).logits[:, 1:]
     return relative_gap(torch.cat([single, pair], dim=1)[0], expected[0])

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -90,7 +90,7 @@ def copy_weights(policy: PreTrainedModel, replica: PreTrainedModel) -> None:
 class DataParallelSampler:
     """Data-parallel sampler: each rank samples a share of the prompts; all have to call it."""
 
-    engine: SessionSampler
+    engine: Sampler
     refresh: Callable[[], None] | None = None
     """Copies the policy's weights into the engine; None: the engine does so itself."""
     _ranks: dict[TokenIds, int] | None = field(default=None, init=False)
@@ -99,9 +99,9 @@ class DataParallelSampler:
     @contextmanager
     def session(self) -> Iterator[None]:
         """See `stages.sampler.SessionSampler.session`: a row stays on the rank that began it."""
-        self._ranks = {}
+        self._ranks, engine = {}, self.engine
         try:
-            with self.engine.session():
+            with engine.session() if isinstance(engine, SessionSampler) else nullcontext():
                 yield
         finally:
             self._ranks = None

@@ -145,6 +145,13 @@ def test_a_session_reads_new_tokens_alone_and_leaves_nothing():
         # The fourth token, the reply, and three tokens.
         assert read_three_turns(engine, counts) == [60 + 6, 6 + 6, 6 + 6]
     assert read_three_turns(engine, counts) == [60 + 6, 72 + 6, 84 + 6]
+    settings = {"temperature": 1.0, "max_new_tokens": 2}
+    with engine.session():
+        groups = engine.sample([[5] * 9, [6] * 9], [0, 1], num_samples=2, **settings)
+        texts = [[5 + i] * 9 + sample.token_ids for i in (0, 1) for sample in groups[i]]
+        counts.clear()
+        engine.sample(texts, range(4), num_samples=1, **settings)
+    assert counts == [4, 4]  # the token that was not read, and a new one, of each of four rows
     with pytest.raises(ValueError, match="empty"), engine.session():
         engine.sample([[]], [0], num_samples=1, temperature=1.0, max_new_tokens=2)
     assert engine._rows is None
