@@ -35,7 +35,7 @@ PLACEHOLDER = "{question}"
 UNREADABLE = "unreadable solution"
 NEWLINE, LETTER = "\n", "a"
 TOKENIZED_AT_ONCE = 1000
-"""Texts."""
+"""Problems: the tokenizer keeps much more of a text than its ids."""
 MAX_TOKENIZER_PROBLEMS = 20_000
 """Problems whose texts train the tokenizer of the tiny model."""
 
@@ -283,17 +283,12 @@ def encode_exchanges(
 
 
 def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    """Token ids of rendered texts: no tokens are added, special tokens in them are read as such.
-
-    In parts, since the tokenizer keeps much more of a text than its ids.
-    """
-    rows: list[list[int]] = []
-    for start in range(0, len(texts), TOKENIZED_AT_ONCE):
-        part = list(texts[start : start + TOKENIZED_AT_ONCE])
-        encoded = tokenizer(part, add_special_tokens=False, return_attention_mask=False)
-        meter.COUNTS["texts"] += len(part)
-        rows += encoded["input_ids"]
-    return rows
+    """Token ids of rendered texts: no tokens are added, special tokens in them are read as such."""
+    if not texts:
+        return []
+    meter.COUNTS["texts"] += len(texts)
+    encoded: Any = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)
+    return encoded["input_ids"]
 
 
 def tokenize_continuation(
