@@ -28,9 +28,8 @@ from stages import auto
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
 from stages.environments import definition
 from stages.models import model_files, model_tokenizer, transformers_4
-from stages.models.call_form import CallForm
-from stages.models.model_tokenizer import end_id
 from stages.models.prompting import PLACEHOLDER, TASK, get_bos_text
+from stages.models.turn_rendering import make_episode_template
 from stages.params import LOCK_PATH, read_facts
 from stages.records import lines
 from stages.records.problems import Prompt
@@ -195,24 +194,6 @@ def make_chat_template(
     if tasks == {TASK}:
         return problem
     return f"{{%- if messages | length == 1 %}}{problem}{{%- else %}}{conversation}{{%- endif %}}"
-
-
-def make_episode_template(tokenizer: PreTrainedTokenizerBase) -> str:
-    """The messages of an episode as a chat template, as `TurnRenderer` writes them without one."""
-    start, end = get_bos_text(tokenizer), tokenizer.convert_ids_to_tokens(end_id(tokenizer))
-    form = CallForm()
-    call = (
-        f"{_quote(form.before)} + {{'{form.name_key}': call.function.name, "
-        f"'{form.arguments_key}': call.function.arguments}} | tojson + {_quote(form.after)}"
-    )
-    return (
-        f"{{{{- {_quote(start)} + messages[0].content }}}}"
-        "{%- for message in messages[1:] %}{%- if message.role == 'assistant' %}"
-        "{{- message.content or '' }}"
-        f"{{%- for call in message.tool_calls or [] %}}{{{{- {call} }}}}{{%- endfor %}}"
-        f"{{{{- {_quote(end)} }}}}"
-        "{%- else %}{{- '\\n' + message.content + '\\n' }}{%- endif %}{%- endfor %}"
-    )
 
 
 def _quote(value: Any) -> str:

@@ -10,15 +10,13 @@ import hashlib
 import json
 import math
 import os
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, HttpUrl, TypeAdapter, ValidationError
 
 from stages.algorithms.judge_readings import option_probabilities
 from stages.config import Params
@@ -41,30 +39,21 @@ class EndpointJudgeConfig(Params):
     """Number of likeliest tokens whose log-probs are requested; most servers: at most 20."""
 
 
-def check_url(url: str, variable: str) -> None:
-    """Raise a ValueError, without the URL, if `url` of the environment `variable` is malformed."""
+def read_url(url: str, variable: str) -> HttpUrl:
+    """The URL in the environment `variable`; a ValueError, without it, if it is malformed."""
     try:
-        parts = urlsplit(url)
-        is_valid = (
-            parts.scheme in ("http", "https")
-            and re.fullmatch(r"[\w.:-]+", parts.hostname or "") is not None
-            and parts.netloc.count("@") <= 1
-            and parts.port != 0
-        )
-    except ValueError:  # a port that is no number; the error's text has it
-        is_valid = False
-    if not is_valid:
+        return TypeAdapter(HttpUrl).validate_python(url)
+    except ValidationError:
         raise ValueError(
             f"expected http(s)://host[:port]/v1 in {variable}, found something else (not shown "
             f"here: it may hold a password). Write @, :, / and # inside a password as %40, %3A, "
             f"%2F and %23."
-        )
+        ) from None
 
 
-def redact_url(url: str) -> str:
+def redact_url(url: HttpUrl) -> str:
     """The URL without user, password and query."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return f"{url.scheme}://{url.host}:{url.port}{url.path}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.config import Params
 from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig
-from stages.engines.prefix_cache import PrefixTable, TokenIds
+from stages.engines.prefix_cache import TokenIds, find_prefix
 from stages.engines.vllm_hosting import MEMORY_SHARE_ALONE
 from stages.models import policy as policies
 from stages.models import row_policy, sharding
@@ -90,7 +90,7 @@ def copy_weights(policy: PreTrainedModel, replica: PreTrainedModel) -> None:
 class DataParallelSampler:
     """Data-parallel sampler: each rank samples a share of the prompts; all have to call it."""
 
-    engine: SessionSampler
+    engine: Sampler
     refresh: Callable[[], None] | None = None
     """Copies the policy's weights into the engine; None: the engine does so itself."""
     _ranks: dict[TokenIds, int] | None = field(default=None, init=False)
@@ -99,9 +99,9 @@ class DataParallelSampler:
     @contextmanager
     def session(self) -> Iterator[None]:
         """See `stages.sampler.SessionSampler.session`: a row stays on the rank that began it."""
-        self._ranks = {}
+        self._ranks, engine = {}, self.engine
         try:
-            with self.engine.session():
+            with engine.session() if isinstance(engine, SessionSampler) else nullcontext():
                 yield
         finally:
             self._ranks = None
@@ -139,10 +139,10 @@ class DataParallelSampler:
 
     def _assign_ranks(self, prompts: Sequence[Sequence[int]]) -> list[int]:
         """Rank of each prompt: the rank that has cached its row, else that with fewest prompts."""
-        table, sizes = PrefixTable(self._ranks or {}), Counter[int]()
+        entries, sizes = self._ranks or {}, Counter[int]()
         ranks: list[int] = []
         for prompt in prompts:
-            rank = table.find(prompt)
+            rank = find_prefix(entries, prompt)
             if rank is None:
                 rank = min(range(sharding.get_world_size()), key=lambda rank: sizes[rank])
             sizes[rank] += 1

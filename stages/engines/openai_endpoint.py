@@ -66,30 +66,14 @@ class EndpointJudge:
         meter.COUNTS["messages"] += 1
         try:
             return self._choose(defuse(message))
-        except openai.APIError as error:
+        except (openai.APIError, json.JSONDecodeError) as error:
             if isinstance(error, openai.BadRequestError) and TOO_LONG.search(str(error)):
                 return None
-            match error:
-                case openai.APIConnectionError():
-                    problem = (
-                        f"expected {self._place} to answer, found that it cannot be reached: "
-                        f"{error}. Start it (vllm serve <model>), correct the URL, or judge with a "
-                        f"policy (a preset whose judge is {{kind: policy}})."
-                    )
-                case openai.AuthenticationError() | openai.PermissionDeniedError():
-                    problem = f"{self._place} refuses the key: set the environment variable {KEY}."
-                case openai.NotFoundError():
-                    problem = (
-                        f"{self._place} knows no model '{self.judge.model}' or no "
-                        f"{self.judge.api} API: correct `judge` of the preset, or the URL, which "
-                        f"ends in /v1."
-                    )
-                case _:
-                    problem = (
-                        f"{self._place} refuses the request: {error}. Its settings are in the "
-                        f"preset (api, top_logprobs, reasoning)."
-                    )
-            raise ValueError(problem) from error
+            raise ValueError(
+                f"expected {self._place} to answer for the model '{self.judge.model}', found "
+                f"{type(error).__name__}: {error}. Start it (vllm serve <model>), or correct the "
+                f"URL, which ends in /v1, the key ({KEY}) or `judge` of the preset."
+            ) from error
 
     def _choose(self, message: str) -> Judgement:
         turns, thought = [{"role": "user", "content": message}], None
@@ -120,13 +104,7 @@ class EndpointJudge:
         if cached is not None:
             return EndpointReply(**cached)
         chat, plain = self.client.chat.completions, self.client.completions
-        try:
-            answer: Any = (chat if self.judge.api == "chat" else plain).create(**request)
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"expected JSON from {self._place}, found text that is not JSON: "
-                f"{error}. Correct the URL, which ends in /v1, or look into the server's log."
-            ) from error
+        answer: Any = (chat if self.judge.api == "chat" else plain).create(**request)
         reply = endpoint_reply.parse_reply(answer, self._place)
         if logprobs and not reply.first:
             raise ValueError(
@@ -139,7 +117,7 @@ class EndpointJudge:
 
     @property
     def _place(self) -> str:
-        url = endpoint_reply.redact_url(str(self.client.base_url))
+        url = endpoint_reply.redact_url(endpoint_reply.read_url(str(self.client.base_url), URL))
         return f"the judge at {url} (environment variable {URL})"
 
 
@@ -160,7 +138,7 @@ def connect_endpoint(
             f"in the environment variable {URL} (such as http://127.0.0.1:8000/v1), found none. "
             f"Set it, and {KEY} if it asks for a key."
         )
-    endpoint_reply.check_url(url, URL)
+    endpoint_reply.read_url(url, URL)
     concurrency = environment.get(CONCURRENCY, "8")
     if not concurrency.isdecimal() or int(concurrency) < 1:
         raise ValueError(f"expected a number above 0 in {CONCURRENCY}, found {concurrency!r}")

@@ -10,9 +10,7 @@ trainer's (`loops/overlap`), the engine is in it, with a policy to copy from.
 On a GPU the engine sleeps while the policy is trained: weights and cache give their memory back.
 """
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,19 +52,13 @@ class PolicySampler:
         vllm_hosting.require_vllm()
         self._engine: VllmSampler | None = None
         self._stale, self._asleep = True, False
-        self._process: int | None = None
-
-    def session(self) -> AbstractContextManager[None]:
-        """See `VllmSampler.session`."""
-        return nullcontext()
 
     def sample(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **settings: Any
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample` and `VllmSampler.sample`."""
         if self._engine is None:
-            self._engine, self._process = self._start_engine(), os.getpid()
-        assert self._process == os.getpid(), "an engine's threads are not in a fork of its process"
+            self._engine = self._start_engine()
         self._wake_and_refresh(self._engine.llm)
         return self._engine.sample(prompts, seeds, **settings)
 

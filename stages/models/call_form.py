@@ -6,7 +6,7 @@ and after the JSON objects, and the keys of name and arguments in them.
     <tool_call>\n{"name": .., "arguments": {..}}\n</tool_call>               Hermes, Qwen
     {"name": .., "parameters": {..}}                                      Llama 3: one call alone
     [TOOL_CALLS] [{"name": .., "arguments": {..}, "id": ..}, {..}]         Mistral
-    <tool>{"name": .., "arguments": {..}}</tool>                           without a chat template
+    <tool>{"name": .., "arguments": {..}}</tool>           `turn_rendering.make_episode_template`
 
 Nothing that a model wrote is evaluated: it is JSON or an error.
 """
@@ -20,7 +20,7 @@ from typing import Any
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models import chat_template
-from stages.models.chat_template import CALL, OTHER_CALLS, TOOLS, USER
+from stages.models.chat_template import CALL, ID, TOOLS, USER
 from stages.models.model_tokenizer import once_per_template
 from stages.records.problems import ToolCall, Turn, split_thought
 
@@ -37,29 +37,17 @@ class ReplyError(ValueError):
 class CallForm:
     """What stands around the JSON objects of calls, and their keys."""
 
-    before: str = "<tool>"
-    between: str | None = "</tool><tool>"
+    before: str
+    between: str | None
     """None: a turn has one call at most."""
-    after: str = "</tool>"
-    name_key: str = "name"
-    arguments_key: str = "arguments"
+    after: str
+    name_key: str
+    arguments_key: str
 
     @property
     def spelling(self) -> str:
         """All text around the objects."""
         return " ".join((self.before, self.between or "", self.after))
-
-    def write(self, calls: Sequence[ToolCall]) -> str:
-        """Text of calls; empty without any."""
-        objects = [
-            json.dumps(
-                {self.name_key: call.name, self.arguments_key: json.loads(call.arguments)},
-                ensure_ascii=False,
-            )
-            for call in calls
-        ]
-        assert self.between is not None, "of a form with several calls"
-        return self.before + self.between.join(objects) + self.after if calls else ""
 
     def read(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
         """Content around the calls, and the calls.
@@ -75,11 +63,9 @@ class CallForm:
             end = None if calls and self.between is None else self._read_calls(rest, start, calls)
             if end is None:
                 example = f'{{"{self.name_key}": .., "{self.arguments_key}": {{..}}}}'
-                between = self.between
-                several = "" if between is None else f", or several with {between!r} between"
                 raise ReplyError(
                     f"expected {self.before + example + self.after!r} with a name and a JSON "
-                    f"object of arguments{several}, found {rest[start:]!r:.200}"
+                    f"object of arguments, found {rest[start:]!r:.200}"
                 )
             contents.append(rest[:start])
             rest = rest[end:]
@@ -93,9 +79,11 @@ class CallForm:
         """Where the next call starts; -1: nowhere."""
         if words := self.before.split():
             return text.find(words[0])
-        # Calls begin with the first object, which has to be the beginning of the turn.
+        # Calls begin with the first object, which has to be the beginning of the turn. Text of a
+        # model may be JSON with a name, too: arguments tell a call from it.
         search = re.match if is_first else re.search
-        match = search(rf'\s*\{{\s*"{re.escape(self.name_key)}"\s*:', text)
+        name, arguments = re.escape(self.name_key), "|".join({self.arguments_key, *ARGUMENTS_KEYS})
+        match = search(rf'\s*\{{\s*"{name}"\s*:\s*"[^"]*"\s*,\s*"({arguments})"\s*:', text)
         return -1 if match is None else match.start()
 
     def _read_calls(self, text: str, start: int, calls: list[ToolCall]) -> int | None:
@@ -168,9 +156,7 @@ def make_call(name: Any, arguments: Any, number: Any, index: int) -> ToolCall | 
 @once_per_template
 def find_form(tokenizer: PreTrainedTokenizerBase) -> CallForm | None:
     """The form of the model's calls; None: its chat template writes no JSON object for them."""
-    if tokenizer.chat_template is None:
-        return CallForm()
-    first = CALL, OTHER_CALLS[1]
+    first = CALL, ToolCall(CALL.name, '{"x": 4}', ID)
     text = _write(tokenizer, first[:1])
     objects = [] if text is None else list(_find_objects(text, first[:1]))
     if text is None or not objects:

@@ -2,13 +2,12 @@
 
 The reply to a prompt is what the template adds to it when the reply is rendered as a turn, up to
 the token that ends a turn: content, reasoning and calls as the model writes them. A template that
-renders the same with and without them, or the same without tools and results, loses what the data
-say; this is tried with small conversations, once for each kind of turn.
+leaves a part of a turn out, or tools, or their results, loses what the data say; this is tried with
+small conversations, whose words have to be in the text, once for each kind of turn.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jinja2 import TemplateError
@@ -23,8 +22,9 @@ TOOLS = json.dumps([{"type": "function", "function": {
     "name": "add", "description": "Adds one", "parameters": PARAMETERS}}])  # fmt: skip
 ID = "abcdefghi"
 """Of nine characters, as Mistral's templates ask for."""
-CALL = ToolCall("add", '{"x": 3}', ID)
-OTHER_CALLS = (ToolCall("sum", '{"x": 3}', ID), ToolCall("add", '{"x": 4}', ID))
+CALL = ToolCall("add", '{"x": 4711}', ID)
+WORDS = {"content": ("Wait.",), "reasoning": ("So it is.",), "calls": (CALL.name, "4711")}
+"""Of each part of an assistant's turn what its text has to have."""
 FAILURES = (TemplateError, TypeError, ValueError)
 """What a template raises that does not take a conversation: its own refusals, or Python's."""
 
@@ -125,49 +125,32 @@ def find_lost_part(tokenizer: PreTrainedTokenizerBase, kind: str) -> str | None:
         tokenizer: It has a chat template.
         kind: `tools`, `results`, or the parts of an assistant's turn, joined by +.
     """
-    for part, first, second in _make_variants(kind):
-        name = {"calls": "tool calls", "results": "tool results"}.get(part, part)
-        try:
-            texts = [render_turns(turns, tokenizer, tools, is_prompt=False)
-                     for turns, tools in (first, second)]  # fmt: skip
-        except FAILURES as error:
-            return f"chat template: it takes no {name}: {error}"
-        if texts[0] == texts[1]:
-            where = f" in a turn of {kind.replace('+', ' and ')}" if "+" in kind else ""
-            drop = "" if part in ("content", "results") else ", or drop them (`ignore`)"
-            return (
-                f"chat template: it renders the same with and without {name}{where}. Take a model "
-                f"whose template renders them{drop}"
-            )
-    return None
-
-
-Chat = tuple[list[Turn], str | None]
-
-
-def _make_variants(kind: str) -> Iterator[tuple[str, Chat, Chat]]:
-    """Pairs of conversations that differ in one part of this kind alone."""
+    parts = kind.split("+")
     called = Turn("assistant", "", calls=(CALL,))
-    if kind == "tools":
-        yield kind, ([USER], TOOLS), ([USER], None)
-    elif kind == "results":
-        talks = [[USER, called, Turn("tool", text, answers=CALL)] for text in ("4", "5")]
-        yield kind, (talks[0], TOOLS), (talks[1], TOOLS)
-    else:
-        parts = kind.split("+")
-        turn = Turn(
-            "assistant", "Wait." if "content" in parts else "",
-            calls=(CALL,) if "calls" in parts else (),
-            reasoning="So it is." if "reasoning" in parts else "",
-        )  # fmt: skip
-        others = {
-            "content": [replace(turn, content="Stop.")],
-            "reasoning": [replace(turn, reasoning="So it was.")],
-            "calls": [replace(turn, calls=(call,)) for call in OTHER_CALLS],
-        }
-        for part in parts:
-            for other in others[part]:
-                yield part, ([USER, turn], TOOLS), ([USER, other], TOOLS)
+    try:
+        if kind == "tools":
+            text, words = render_chat([USER], tokenizer, TOOLS), {kind: ("Adds one",)}
+        elif kind == "results":
+            result, words = Turn("tool", "Nine.", answers=CALL), {kind: ("Nine.",)}
+            text = render_turns([USER, called, result], tokenizer, TOOLS, is_prompt=False)
+        else:
+            words = {part: WORDS[part] for part in parts}
+            turn = Turn(
+                "assistant", " ".join(words.get("content", ())),
+                calls=(CALL,) if "calls" in parts else (),
+                reasoning=" ".join(words.get("reasoning", ())),
+            )  # fmt: skip
+            _, text = render_reply([USER], turn, tokenizer, TOOLS)
+    except FAILURES as error:
+        return f"chat template: it takes no {' and '.join(parts)}: {error}"
+    lost = next((part for part in words if any(word not in text for word in words[part])), None)
+    if lost is None:
+        return None
+    where = f" of a turn of {' and '.join(parts)}" if len(parts) > 1 else ""
+    return (
+        f"chat template: it does not render {lost}{where}. Take a model whose template renders "
+        f"them, or drop them (`ignore`)"
+    )
 
 
 def render_turns(

@@ -19,9 +19,11 @@ from stages.algorithms.logprobs import OutputLayer
 from stages.models.batch import Batch, Group, eval_no_grad, make_batch, split_group
 
 GROUPS = (
-    Group(prompt_ids=[2, 3, 4], completions=[[5, 6, 7], [8, 9]], indices=[0, 1]),
-    Group(prompt_ids=[10], completions=[[11, 3]], indices=[2]),
+    Group(prompt_ids=[2, 3, 4], completions=[[5, 6, 7], [1, 2]], indices=[0, 1]),
+    Group(prompt_ids=[6], completions=[[7, 3]], indices=[2]),
 )
+ROWS = [[part] for group in GROUPS for part in split_group(group, 0)]
+"""A row for each completion."""
 LARGE_LOGIT = 100.0
 """Size to which some logits are scaled: a cap does little to the small ones of random weights."""
 TOLERANCE = 0.03
@@ -69,10 +71,9 @@ def check_forward(model: PreTrainedModel, *, shared: bool) -> None:
     separate rows, and independent of the padding after them. Of a language model, logits have to be
     the output layer's of these hidden states.
     """
-    groups, rows = _make_probe(model)
-    separate = make_batch(rows, 0, model.device)
+    separate = make_batch(ROWS, 0, model.device)
     with eval_no_grad(model), torch.autocast(model.device.type, enabled=False):
-        batch = make_batch([groups] if shared else rows, 1, model.device)
+        batch = make_batch([GROUPS] if shared else ROWS, 1, model.device)
         try:
             hidden = compute_hidden_states(model, batch)[batch.predict_index]
         except torch.OutOfMemoryError:
@@ -98,8 +99,7 @@ def check_training(model: PreTrainedModel) -> None:
     `prepare_model` switches dropout off where modules hold it. Falcon reads it from its
     configuration, and some routers of experts add noise of their own.
     """
-    _, rows = _make_probe(model)
-    batch = make_batch(rows, 0, model.device)
+    batch = make_batch(ROWS, 0, model.device)
     devices = [model.device] if model.device.type == "cuda" else []
     with (
         eval_no_grad(model),
@@ -132,20 +132,6 @@ def _refuse_rows(model: PreTrainedModel, problem: str, *, shared: bool) -> NoRet
             else "Use a causal model of another architecture, such as Llama or Qwen."
         )
     )
-
-
-def _make_probe(model: PreTrainedModel) -> tuple[list[Group], list[list[Group]]]:
-    """`GROUPS` in tokens that the model has an embedding for, however few; a row per completion."""
-    number = model.config.get_text_config(decoder=True).vocab_size
-    groups = [
-        Group(
-            prompt_ids=[token_id % number for token_id in group.prompt_ids],
-            completions=[[token_id % number for token_id in ids] for ids in group.completions],
-            indices=group.indices,
-        )
-        for group in GROUPS
-    ]
-    return groups, [[part] for group in groups for part in split_group(group, 0)]
 
 
 def _check_logits(

@@ -167,12 +167,6 @@ def check_model_files(path: str | None) -> None:
     if path is None or not folder.is_dir():
         return
     names = {file.name for file in folder.iterdir()}
-    if names >= {"adapter_config.json", "config.json"}:
-        raise ValueError(
-            f"{folder}: expected a model alone, found LoRA adapters beside it: transformers would "
-            f"read these, and the model that adapter_config.json names in place of this one. Move "
-            f"adapter_config.json away, or save there what merge_and_unload() makes of them."
-        )
     file = folder / INDEX
     try:
         index = dict(json.loads(file.read_bytes())) if INDEX in names else {}
@@ -183,21 +177,13 @@ def check_model_files(path: str | None) -> None:
                 pass
     except (AttributeError, TypeError, ValueError, SafetensorError) as error:
         raise ValueError(
-            f"{file}: expected a whole file of weights, or their index, found something "
-            f"else ({error}). Copy it again; a file of git LFS comes by `git lfs pull`."
+            f"{file}: expected a whole file of weights, or their index, found something else "
+            f"({error}). Copy it again; a file of git LFS comes by `git lfs pull`."
         ) from error
     if missing := sorted({"config.json", *needed} - names):
         raise ValueError(
-            f"{folder}: expected a model with a file {missing[0]}, found {_describe_files(names)} "
-            f"by save_pretrained, in safetensors."
+            f"{folder}: expected a model with a file {missing[0]}, found "
+            f"{', '.join(sorted(names)) or 'nothing':.200}. Save the whole model there by "
+            f"save_pretrained, in safetensors (pickled weights can run code), LoRA adapters merged "
+            f"(merge_and_unload); of a GGUF file, name the file itself."
         )
-
-
-def _describe_files(names: set[str]) -> str:
-    if any(name.endswith(GGUF) for name in names):
-        return "a GGUF file: name the file itself, not its folder. Else save the model there"
-    if "adapter_config.json" in names and "config.json" not in names:
-        return "LoRA adapters alone. Save there what merge_and_unload() makes of them"
-    if any(name.endswith((".bin", ".pt", ".pth")) for name in names):
-        return "pickled weights, which can run code. Load them elsewhere and save them"
-    return f"{', '.join(sorted(names)) or 'nothing':.200}. Save the whole model there"

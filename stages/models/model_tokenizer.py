@@ -113,34 +113,29 @@ def load_tokenizer(
 
 DAY = datetime.date(2024, 7, 26)
 """Today's date in a chat template that asks for it: Llama 3.1's own where nobody says another."""
-_DATE_CODES = "aAbBcdDeFHIjmMpSTUxyY"
-_DATE_TEXTS = {
-    f"%{dash}{code}": DAY.strftime(f"%{dash}{code}") for code in _DATE_CODES for dash in ("-", "")
-}
-"""Codes of strftime -> their text on `DAY`; with a dash numbers have no leading zero."""
-_PINNED_DATE = (
-    "{% macro strftime_now(format) %}{{ format"
-    + "".join(f".replace('{code}', '{text}')" for code, text in _DATE_TEXTS.items())
-    + " }}{% endmacro +%}"
-)
-_DATE_FORMAT = re.compile(r"strftime_now\(\s*(['\"])(.*?)\1")
+_DATE_CALL = re.compile(r"strftime_now\(\s*(['\"])(.*?)\1\s*\)")
+_PINNED = f"{{# today is {DAY:%d %B %Y} +#}}"
 
 
 def pin_date(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Fix the date that a chat template reads from the clock, in place, as `DAY`.
+    """Replace the date that a chat template reads from the clock, in place, by `DAY`.
 
     Else the prompts that a policy is trained, sampled and served with would change every day. It is
-    written at the start of the template, which is saved with every policy. ValueError: the template
-    asks for a part of the date that is not among `_DATE_TEXTS`.
+    written into the template, which is saved with every policy. ValueError: the template asks for
+    it in a format that is no literal text.
     """
-    templates: Any = tokenizer.chat_template
-    if "strftime_now" not in str(templates) or has_pinned_date(tokenizer):
+    if not _asks_for_date(tokenizer):
         return
-    texts = templates.values() if isinstance(templates, dict) else [str(templates)]
-    for match in (match for text in texts for match in _DATE_FORMAT.finditer(text)):
-        if unknown := set(re.findall(r"%-?.", match[2])) - _DATE_TEXTS.keys():
-            raise ValueError(f"its chat template asks for the date by {', '.join(sorted(unknown))}")
-    rewrite_template(tokenizer, lambda text: _PINNED_DATE + text)
+    rewrite_template(
+        tokenizer,
+        lambda text: _PINNED + _DATE_CALL.sub(lambda call: repr(DAY.strftime(call[2])), text),
+    )
+    if _asks_for_date(tokenizer):
+        raise ValueError("its chat template asks for the date in a format that is no literal text")
+
+
+def _asks_for_date(tokenizer: PreTrainedTokenizerBase) -> bool:
+    return "strftime_now(" in str(tokenizer.chat_template)
 
 
 def rewrite_template(tokenizer: PreTrainedTokenizerBase, rewrite: Callable[[str], str]) -> None:
@@ -154,9 +149,10 @@ def rewrite_template(tokenizer: PreTrainedTokenizerBase, rewrite: Callable[[str]
 
 def has_pinned_date(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether the chat template's date is `DAY`."""
-    return "macro strftime_now" in str(tokenizer.chat_template)
+    return _PINNED in str(tokenizer.chat_template)
 
 
+SWITCH = "enable_thinking"
 FIXED = re.compile(r"^\{% set enable_thinking = (true|false) \+%\}")
 USED_TEMPLATES = ("default", "tool_use")
 """Of templates with names those that transformers renders: the second where there are tools."""
@@ -169,12 +165,12 @@ def set_thinking(tokenizer: PreTrainedTokenizerBase, *, thinking: bool) -> None:
 
     The value is written at the start of the template, which is saved with every policy: so
     training, sampling, judging and serving read the same prompts. A ValueError where a template
-    that is used, unlike Qwen3's, has no such switch: both values render the same text.
+    that is used, unlike Qwen3's, does not name the switch.
     """
     templates: Any = tokenizer.chat_template
     by_name = templates if isinstance(templates, dict) else {"default": templates}
     used = [name for name in USED_TEMPLATES if by_name.get(name) is not None]
-    unswitched = [name for name in used if not _has_switch(tokenizer, name, by_name[name])]
+    unswitched = [name for name in used if SWITCH not in FIXED.sub("", by_name[name])]
     if unswitched or not used:
         place = f" ({unswitched[0]})" if len(used) > 1 else ""
         raise ValueError(
@@ -183,18 +179,6 @@ def set_thinking(tokenizer: PreTrainedTokenizerBase, *, thinking: bool) -> None:
         )
     start = f"{{% set enable_thinking = {str(thinking).lower()} +%}}"
     rewrite_template(tokenizer, lambda text: start + FIXED.sub("", text))
-
-
-def _has_switch(tokenizer: PreTrainedTokenizerBase, name: str, template: str) -> bool:
-    tools, template = [] if name == "tool_use" else None, FIXED.sub("", template)
-    texts = [
-        tokenizer.apply_chat_template(
-            PROBE, tools=tools, chat_template=template, add_generation_prompt=True, tokenize=False,
-            enable_thinking=value,
-        )
-        for value in (True, False)
-    ]  # fmt: skip
-    return texts[0] != texts[1]
 
 
 def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -303,15 +287,17 @@ def once_per_template(
 ) -> Callable[Concatenate[PreTrainedTokenizerBase, Words], Value]:
     """`function`, computed once for each chat template of a tokenizer, which may be replaced."""
 
-    @functools.lru_cache(maxsize=8)  # each holds a tokenizer
-    def make_compute(tokenizer: PreTrainedTokenizerBase, _template: str) -> Callable[..., Value]:
-        return functools.lru_cache(maxsize=1024)(functools.partial(function, tokenizer))
+    @functools.lru_cache(maxsize=1024)
+    def compute(
+        tokenizer: PreTrainedTokenizerBase, _template: str, *words: Words.args, **more: Words.kwargs
+    ) -> Value:
+        return function(tokenizer, *words, **more)
 
     @functools.wraps(function)
     def look_up(
         tokenizer: PreTrainedTokenizerBase, *words: Words.args, **more: Words.kwargs
     ) -> Value:
-        return make_compute(tokenizer, str(tokenizer.chat_template))(*words, **more)
+        return compute(tokenizer, str(tokenizer.chat_template), *words, **more)
 
     return look_up
 

@@ -162,7 +162,7 @@ def solution_groups(
     """The solutions with these numbers, STEP after each step; those of a prompt share its copy.
 
     Nothing is cut, which would lose labels: a ValueError for a solution that is longer than the
-    model's positions, or without a step, or with an empty one.
+    model's positions.
     """
     members: dict[tuple[int, ...], list[int]] = {}
     for number in numbers:
@@ -172,12 +172,6 @@ def solution_groups(
     max_length = config.get_text_config(decoder=True).max_position_embeddings
     groups = []
     for prompt_ids, indices in members.items():
-        for i in indices:
-            if not solutions[i].steps or not all(solutions[i].steps):
-                raise ValueError(
-                    f"solution {i}: expected at least one step and no empty one, found "
-                    f"steps of {[len(step) for step in solutions[i].steps]} tokens"
-                )
         completions = [
             [token for step in solutions[i].steps for token in (*step, step_id)] for i in indices
         ]

@@ -35,7 +35,7 @@ PLACEHOLDER = "{question}"
 UNREADABLE = "unreadable solution"
 NEWLINE, LETTER = "\n", "a"
 TOKENIZED_AT_ONCE = 1000
-"""Texts."""
+"""Problems: the tokenizer keeps much more of a text than its ids."""
 MAX_TOKENIZER_PROBLEMS = 20_000
 """Problems whose texts train the tokenizer of the tiny model."""
 
@@ -258,19 +258,19 @@ def encode_exchanges(
     exchanges: Sequence[Exchange], tokenizer: PreTrainedTokenizerBase, max_prompt_tokens: int
 ) -> list[Demonstration]:
     """Messages and replies of any task as demonstrations; a ValueError for a too long one."""
-    prompts = render_prompts([row.message for row in exchanges], tokenizer, PLACEHOLDER)
-    replies = [
-        begin_reply(prompt, row.reply, tokenizer) + row.reply
-        for row, prompt in zip(exchanges, prompts, strict=True)
-    ]
-    encoded = tokenize(prompts, tokenizer), tokenize_continuation(replies, tokenizer)
-    rows = zip(exchanges, prompts, replies, *encoded, strict=True)
+    problems = [
+        Problem(
+            id=row.id, question=row.message, solution=row.reply, answer=None, split=None, line=1
+        )
+        for row in exchanges
+    ]  # fmt: skip
+    rendered = _render_parts([("train", problems)], tokenizer, PLACEHOLDER)
     demonstrations = [
         Demonstration(
-            id=row.id, task=row.task, prompt=prompt, prompt_ids=prompt_ids, completion=reply,
-            completion_ids=[*reply_ids, end_id(tokenizer)],
+            id=row.id, task=row.task, prompt=text.prompt, prompt_ids=text.prompt_ids,
+            completion=text.solution, completion_ids=[*text.solution_ids, end_id(tokenizer)],
         )
-        for row, prompt, reply, prompt_ids, reply_ids in rows
+        for row, (_, _, text) in zip(exchanges, rendered, strict=True)
     ]  # fmt: skip
     longest = max(demonstrations, key=lambda row: len(row.prompt_ids), default=None)
     if longest is not None and len(longest.prompt_ids) > max_prompt_tokens:
@@ -283,17 +283,12 @@ def encode_exchanges(
 
 
 def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    """Token ids of rendered texts: no tokens are added, special tokens in them are read as such.
-
-    In parts, since the tokenizer keeps much more of a text than its ids.
-    """
-    rows: list[list[int]] = []
-    for start in range(0, len(texts), TOKENIZED_AT_ONCE):
-        part = list(texts[start : start + TOKENIZED_AT_ONCE])
-        encoded = tokenizer(part, add_special_tokens=False, return_attention_mask=False)
-        meter.COUNTS["texts"] += len(part)
-        rows += encoded["input_ids"]
-    return rows
+    """Token ids of rendered texts: no tokens are added, special tokens in them are read as such."""
+    if not texts:
+        return []
+    meter.COUNTS["texts"] += len(texts)
+    encoded: Any = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)
+    return encoded["input_ids"]
 
 
 def tokenize_continuation(

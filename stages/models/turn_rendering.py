@@ -7,22 +7,24 @@ turns otherwise once others follow (without their thoughts, as Qwen3's does) is 
 would read other tokens where it is used than where it was trained (`kept_thoughts` rewrites it).
 What the template puts after the end of a turn, a newline for example, stands there as it would.
 
-Without a chat template the first message stands as it is, after the begin token where the tokenizer
-has one; a later one between newlines; calls in the form of `call_form.CallForm`. Tools are not
-shown: the messages of the environment, or demonstrations, have to say what may be called.
+A tokenizer without a chat template is read with one of this project (`make_episode_template`): the
+first message stands as it is, after the begin token where the tokenizer has one; a later one
+between newlines. Tools are not shown: the messages of the environment, or demonstrations, have to
+say what may be called.
 """
 
+import copy
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models import chat_template
-from stages.models.call_form import CallForm, ReplyError, find_form, read_call
-from stages.models.chat_template import CALL, OTHER_CALLS, TOOLS, USER
+from stages.models.call_form import ReplyError, find_form, read_call
+from stages.models.chat_template import CALL, TOOLS, USER
 from stages.models.model_tokenizer import (
     end_id,
     end_ids,
@@ -59,20 +61,19 @@ REMEDY = (
 )
 
 
-@dataclass(frozen=True)
 class TurnRenderer:
     """Messages to tokens and back, in the form of a tokenizer's model."""
 
-    tokenizer: PreTrainedTokenizerBase
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+        self._is_plain = tokenizer.chat_template is None
+        if self._is_plain:
+            self.tokenizer = copy.copy(tokenizer)
+            self.tokenizer.chat_template = make_episode_template(tokenizer)
 
     def render_start(self, messages: Sequence[Message], tools: Tools) -> list[int]:
         """Tokens of the first messages, ready for the assistant's turn."""
-        turns = self._read_turns(messages)
-        if self._is_plain:
-            first, *later = turns
-            text = get_bos_text(self.tokenizer) + first.content + self._write_plain(later)
-        else:
-            text = self._render(turns, tools, is_prompt=True)
+        text = self._render(self._read_turns(messages), tools, is_prompt=True)
         return tokenize([text], self.tokenizer)[0]
 
     def render_reply(
@@ -80,15 +81,10 @@ class TurnRenderer:
     ) -> list[int]:  # fmt: skip
         """Tokens of a message of the assistant as it would be sampled, with the end of its turn."""
         turns, turn = self._read_turns(messages), self._read_turns([reply])[0]
-        if self._is_plain:
-            text = self._write_plain([turn]).removesuffix(self._end)
-        else:
-            try:
-                _, text = chat_template.render_reply(
-                    turns, turn, self.tokenizer, self._to_json(tools)
-                )
-            except chat_template.FAILURES as error:
-                raise ValueError(f"chat template: it refuses a message: {error}") from error
+        try:
+            _, text = chat_template.render_reply(turns, turn, self.tokenizer, self._to_json(tools))
+        except chat_template.FAILURES as error:
+            raise ValueError(f"chat template: it refuses a message: {error}") from error
         return [*tokenize_continuation([text], self.tokenizer)[0], end_id(self.tokenizer)]
 
     def render_new(
@@ -104,8 +100,6 @@ class TurnRenderer:
         Raises:
             ValueError: the render of all messages does not begin with that of `messages`.
         """
-        if self._is_plain:
-            return self._tokenize_after_end(self._write_plain(self._read_turns(new)))
         turns = self._read_turns([*messages, *new])
         before = self._render(turns[: len(messages)], tools, is_prompt=False)
         whole = self._render(turns, tools, is_prompt=True)
@@ -140,12 +134,13 @@ class TurnRenderer:
             turn = self._parse(token_ids, tools)
         else:
             form, calls = find_form(self.tokenizer) if tools else None, ()
-            decode = self._decode if form is None else _decode_calls(self.tokenizer, form)
-            reasoning, text = split_thought(self._begun_thought + decode(token_ids))
+            decode = _make_decode(self.tokenizer, "" if form is None else form.spelling)
+            begun = _find_begun_thought(self.tokenizer)
+            reasoning, text = split_thought(begun + decode(token_ids))
             if form is not None:
                 text, calls = form.read(text)
             turn = Turn("assistant", text, calls=calls, reasoning=reasoning)
-        if turn.calls and not self._is_plain:
+        if turn.calls:
             try:
                 self._render([USER, turn], tools, is_prompt=False)
             except ValueError as error:
@@ -165,17 +160,17 @@ class TurnRenderer:
         for reason in (chat_template.find_lost_part(self.tokenizer, kind) for kind in kinds):
             if reason is not None:
                 raise ValueError(reason)
-        thought = "content+reasoning"
-        if self._begun_thought and chat_template.find_lost_part(self.tokenizer, thought):
+        thought, begun = "content+reasoning", _find_begun_thought(self.tokenizer)
+        if begun and chat_template.find_lost_part(self.tokenizer, thought):
             raise ValueError(
-                f"chat template: it begins a thought, {self._begun_thought!r}, in every prompt, "
-                f"and leaves it out of earlier turns. {REMEDY}"
+                f"chat template: it begins a thought, {begun!r}, in every prompt, and leaves it "
+                f"out of earlier turns. {REMEDY}"
             )
-        form = find_form(self.tokenizer)
-        takes_several = form is None or form.between is not None
-        for turns in _make_probes(has_tools=bool(tools), takes_several=takes_several):
-            messages, new = ([_to_message(turn) for turn in part] for part in turns)
-            self.render_new(messages, new, tools)
+        messages = [_to_message(USER)]
+        for reply, answers in self._make_probes(has_tools=bool(tools)):
+            new = [_to_message(turn) for turn in answers]
+            self.render_new([*messages, _to_message(reply)], new, tools)
+            messages += [_to_message(reply), *new]
         if not tools:
             return
         # A call as the template writes it has to be read as that call.
@@ -191,28 +186,28 @@ class TurnRenderer:
                 f"tokenizer_config.json, or take another model"
             )
 
-    @property
-    def _is_plain(self) -> bool:
-        return self.tokenizer.chat_template is None
+    def _make_probes(self, *, has_tools: bool) -> list[tuple[Turn, list[Turn]]]:
+        """Turns of the assistant, and what may follow each, of a conversation one after another."""
+        if not has_tools:
+            replies = [Turn("assistant", "Four.", reasoning=text) for text in ("", "2 + 2.", "")]
+            return [(reply, [USER]) for reply in replies]
+        called, result = Turn("assistant", "", calls=(CALL,)), Turn("tool", "4", answers=CALL)
+        replies = [called, replace(called, content="I add."), replace(called, reasoning="2 + 2.")]
+        probes = [(reply, [result]) for reply in (*replies, called)]
+        form = find_form(self.tokenizer)
+        if form is None or form.between is not None:
+            probes.append((replace(called, calls=(CALL, CALL)), [result, result]))
+        return probes
 
     @property
     def _end(self) -> str:
         return str(self.tokenizer.convert_ids_to_tokens(end_id(self.tokenizer)))
 
     @functools.cached_property
-    def _decode(self) -> Callable[[Sequence[int]], str]:
-        return make_decode(self.tokenizer)
-
-    @functools.cached_property
     def _defuse_text(self) -> Callable[[str], str]:
         """Text in which no special token is spelled; slow where there are hundreds of these."""
         specials = special_token_texts(self.tokenizer)
         return functools.lru_cache(maxsize=CACHED_TEXTS)(lambda text: defuse(text, specials))
-
-    @property
-    def _begun_thought(self) -> str:
-        """Beginning of a thought that the template writes before each turn of the assistant."""
-        return _find_begun_thought(self.tokenizer)
 
     def _render(self, turns: Sequence[Turn], tools: Tools, *, is_prompt: bool) -> str:
         try:
@@ -224,17 +219,8 @@ class TurnRenderer:
             raise ValueError(f"chat template: it refuses messages of {roles}: {error}") from error
 
     def _to_json(self, tools: Tools) -> str | None:
-        return json.dumps(self._defuse(tools)) if tools else None
-
-    def _defuse(self, value: Any) -> Any:
-        """A JSON value in whose texts no special token is spelled."""
-        if isinstance(value, str):
-            return self._defuse_text(value)
-        if isinstance(value, Mapping):
-            return {key: self._defuse(content) for key, content in value.items()}
-        if isinstance(value, list | tuple):
-            return [self._defuse(content) for content in value]
-        return value
+        """Tools in whose texts no special token is spelled."""
+        return self._defuse_text(json.dumps(tools, ensure_ascii=False)) if tools else None
 
     def _read_turns(self, messages: Sequence[Message]) -> list[Turn]:
         """Messages as turns; what the environment wrote spells no special token any more."""
@@ -243,20 +229,10 @@ class TurnRenderer:
 
     def _defuse_turn(self, turn: Turn) -> Turn:
         answers = turn.answers and replace(
-            turn.answers, name=self._defuse(turn.answers.name), id=self._defuse(turn.answers.id)
-        )
-        return replace(turn, content=self._defuse(turn.content), answers=answers)
-
-    def _write_plain(self, turns: Sequence[Turn]) -> str:
-        """Text of later turns without a chat template."""
-        texts = list[str]()
-        for turn in turns:
-            if turn.role == "assistant":
-                thought = f"<think>\n{turn.reasoning}\n</think>\n\n" if turn.reasoning else ""
-                texts.append(thought + turn.content + CallForm().write(turn.calls) + self._end)
-            else:
-                texts.append(f"\n{turn.content}\n")
-        return "".join(texts)
+            turn.answers, name=self._defuse_text(turn.answers.name),
+            id=turn.answers.id and self._defuse_text(turn.answers.id),
+        )  # fmt: skip
+        return replace(turn, content=self._defuse_text(turn.content), answers=answers)
 
     def _cut_after_end(self, text: str) -> str:
         """A render that ends with the assistant's turn, up to and with the token that ends it."""
@@ -292,6 +268,22 @@ class TurnRenderer:
         return _make_turn("assistant", parsed, ReplyError)
 
 
+def make_episode_template(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Chat template, in Jinja, for episodes of a tokenizer without one."""
+    start, end = get_bos_text(tokenizer), tokenizer.convert_ids_to_tokens(eos_id(tokenizer))
+    return (
+        f"{{{{- {json.dumps(start)} + messages[0].content }}}}"
+        "{%- for m in messages[1:] %}{%- if m.role == 'assistant' %}"
+        "{%- if m.reasoning_content %}"
+        "{{- '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}{%- endif %}"
+        "{{- m.content or '' }}{%- for call in m.tool_calls or [] %}"
+        "{{- '<tool>' + {'name': call.function.name, 'arguments': call.function.arguments} | tojson"
+        " + '</tool>' }}{%- endfor %}"
+        f"{{{{- {json.dumps(end)} }}}}"
+        "{%- else %}{{- '\\n' + m.content + '\\n' }}{%- endif %}{%- endfor %}"
+    )
+
+
 def render_episode(renderer: TurnRenderer, episode: Episode) -> Episode:
     """An episode that no policy sampled, with the tokens that its messages would be sampled as.
 
@@ -324,16 +316,11 @@ def render_episode(renderer: TurnRenderer, episode: Episode) -> Episode:
 
 @once_per_template
 def _find_begun_thought(tokenizer: PreTrainedTokenizerBase) -> str:
-    if tokenizer.chat_template is None:
-        return ""
+    """Beginning of a thought that the template writes before each turn of the assistant."""
     return find_begun_thought(chat_template.render_chat([USER], tokenizer))
 
 
-@once_per_template
-def _decode_calls(
-    tokenizer: PreTrainedTokenizerBase, form: CallForm
-) -> Callable[[Sequence[int]], str]:
-    return make_decode(tokenizer, form.spelling)
+_make_decode = once_per_template(make_decode)
 
 
 def _to_turn(message: Message) -> Turn:
@@ -377,22 +364,3 @@ def _to_message(turn: Turn) -> dict[str, Any]:
             for call in turn.calls
         ]
     return message
-
-
-def _make_probes(
-    *, has_tools: bool, takes_several: bool
-) -> Iterator[tuple[list[Turn], list[Turn]]]:
-    """Small conversations that end with the assistant's turn, and what may follow."""
-    if not has_tools:
-        for answer in (Turn("assistant", "Four."), Turn("assistant", "Four.", reasoning="2 + 2.")):
-            yield [USER, answer], [USER]
-            yield [USER, answer, USER, answer], [USER]
-        return
-    called, result = Turn("assistant", "", calls=(CALL,)), Turn("tool", "4", answers=CALL)
-    for turn in (called, replace(called, content="I add."), replace(called, reasoning="2 + 2.")):
-        yield [USER, turn], [result]
-        yield [USER, turn, result, turn], [result]
-    if takes_several:
-        calls = CALL, OTHER_CALLS[1]
-        results = [Turn("tool", "4", answers=call) for call in calls]
-        yield [USER, replace(called, calls=calls)], results

@@ -20,14 +20,14 @@ import torch
 from chat_tokenizers import TEMPLATES, make
 from judge_checkpoint import MESSAGES
 from option_server import Endpoint, serve
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 from servers import Server
 from vllm_installed import needs_vllm
 
 from stages import rows
 from stages.engines import loading, openai_endpoint, transformers, vllm_hosting
-from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig, check_url, redact_url
+from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig, read_url, redact_url
 from stages.engines.openai_endpoint import EndpointJudge
 from stages.engines.transformers import TransformersSampler
 from stages.models import model_tokenizer, policy, policy_judge
@@ -207,14 +207,6 @@ def test_an_endpoint_is_the_judge_of_the_base_model_alone(monkeypatch):
         load(ENDPOINT, "sft")
 
 
-@pytest.mark.parametrize("changes", [{"top_logprobs": 21}, {"api": "x"}, {"revision": ""},
-                                     {"revision": None}, {"kind": "oracle"}], ids=str)  # fmt: skip
-def test_settings_of_no_judge_are_refused(changes):
-    judge = {name: value for name, value in (ENDPOINT | changes).items() if value is not None}
-    with pytest.raises(ValidationError):
-        TypeAdapter(loading.JudgeConfig).validate_python(judge)
-
-
 @pytest.fixture
 def server():
     with serve() as endpoint:
@@ -291,7 +283,7 @@ def test_requests_to_a_server_that_fails_are_repeated_some_times(server: Endpoin
     assert judge_messages(connect(server.url, tmp_path / "b"), ["x"]) == undisturbed
     assert len(server.requests) == 5
     server.failures = [500] * 9
-    with pytest.raises(ValueError, match="refuses"):
+    with pytest.raises(ValueError, match="InternalServerError"):
         judge_messages(connect(server.url, tmp_path / "c", retries=2), ["x"])
     assert len(server.requests) == 5 + 3
 
@@ -348,13 +340,10 @@ def test_a_reply_of_another_protocol_is_refused_and_not_cached(server, tmp_path,
     assert len(kept) == ("reasoning_tokens" in settings and name == "log-probs")  # the reasoning
 
 
-@pytest.mark.parametrize(
-    ("status", "named"),
-    [(401, openai_endpoint.KEY), (403, openai_endpoint.KEY), (404, "judge-1"), (400, "refuses")],
-)
-def test_a_refusal_is_an_error_before_the_others_are_sent(server, tmp_path, status, named):
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+def test_a_refusal_is_an_error_before_the_others_are_sent(server, tmp_path, status):
     server.failures = [status]
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(ValueError, match=f"judge-1.*{status}"):
         judge_messages(connect(server.url, tmp_path), ["x", "y", "z"])
     assert len(server.requests) == 1
 
@@ -371,7 +360,7 @@ def test_a_key_is_sent_and_stands_nowhere(server: Endpoint, tmp_path, caplog):
         port = bound.getsockname()[1]
         url = f"http://me:hunter2@127.0.0.1:{port}/v1?token=hunter2"
         judge = connect(url, tmp_path, retries=0, environment=key)
-        with caplog.at_level(logging.INFO), pytest.raises(ValueError, match="reached") as error:
+        with caplog.at_level(logging.INFO), pytest.raises(ValueError, match="Connection") as error:
             judge_messages(judge, ["y"])
     assert f"http://127.0.0.1:{port}/v1" in str(error.value)
     assert "hunter" not in kept + str(error.value) + caplog.text
@@ -380,8 +369,7 @@ def test_a_key_is_sent_and_stands_nowhere(server: Endpoint, tmp_path, caplog):
 @pytest.mark.parametrize("url", URLS)
 def test_a_url_is_taken_or_refused_and_its_password_not_shown(url, tmp_path):
     if URLS[url] is not None:
-        check_url(url, "URL")
-        assert redact_url(url) == URLS[url]
+        assert redact_url(read_url(url, "URL")) == URLS[url]
         return
     with pytest.raises(ValueError, match=openai_endpoint.URL) as error:
         connect(url, tmp_path)

@@ -1,8 +1,5 @@
 """vLLM beside a policy that learns, against the trainer's own log-probs."""
 
-import multiprocessing
-import os
-
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -76,38 +73,21 @@ def test_a_turn_goes_on_from_the_prefix_cache_and_never_from_that_of_other_weigh
     sampler: PolicySampler,
 ):
     settings = {"num_samples": 8, "temperature": 1.3, "max_new_tokens": 12}
-    with sampler.session():
-        (samples,) = sampler.sample([LONG[:122]], [0], **settings)
-        longest = max(samples, key=lambda one: len(one.token_ids))
-        text = [*LONG[:122], *longest.token_ids, 5, 6]
-        # A full block of 128 tokens, of which the last were sampled.
-        assert num_cached(sampler, text) == 128
+    (samples,) = sampler.sample([LONG[:122]], [0], **settings)
+    longest = max(samples, key=lambda one: len(one.token_ids))
+    text = [*LONG[:122], *longest.token_ids, 5, 6]
+    # A full block of 128 tokens, of which the last were sampled.
+    assert num_cached(sampler, text) == 128
     learn(sampler.policy)
     sampler.sleep()
-    with sampler.session():
-        sampler.sample(PROMPTS[:1], [0], **settings)
-        assert num_cached(sampler, text) == 0
+    sampler.sample(PROMPTS[:1], [0], **settings)
+    assert num_cached(sampler, text) == 0
 
 
 def num_cached(sampler: PolicySampler, text: list[int]) -> int:
     """Tokens of a prompt that vLLM takes from its prefix cache."""
     (output,) = sampler._engine._generate([text], [{"temperature": 0.0, "max_tokens": 1}])
     return output.num_cached_tokens
-
-
-def test_a_fork_of_a_process_with_an_engine_does_not_use_it(sampler: PolicySampler):
-    sampler.sample(PROMPTS[:1], [0], **SAMPLING)
-    context = multiprocessing.get_context("fork")
-
-    def sample() -> None:
-        with pytest.raises(AssertionError, match="not in a fork"):
-            sampler.sample(PROMPTS[:1], [0], **SAMPLING)
-        os._exit(7)
-
-    process = context.Process(target=sample)
-    process.start()
-    process.join(60)
-    assert process.exitcode == 7
 
 
 @pytest.mark.parametrize("rank", [0, 4])

@@ -79,13 +79,6 @@ def test_one_graph_serves_all_layers():
     assert 0 < numbers[0] == numbers[1]
 
 
-def test_recomputed_activations_have_the_same_bits():
-    expected, actual = (read(compiled=False, gradient_checkpointing=on) for on in (False, True))
-    assert torch.equal(actual[0], expected[0])
-    assert actual[1].keys() == expected[1].keys()
-    assert all(torch.equal(actual[1][name], value) for name, value in expected[1].items())
-
-
 def take(state=None, save=None):
     """Steps of SFT from `state` on, in compiled layers: metrics, and the weights after them."""
     torch._dynamo.reset()  # as in another process

@@ -30,7 +30,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from stages import models
-from stages.algorithms import logprobs as chunked
 from stages.models import policy, process_head, scalar_head
 from stages.models.batch import Batch, Group, micro_batches
 from stages.models.policy import Policy
@@ -246,7 +245,7 @@ def close(actual: Tensor, expected: Tensor, place: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", ["policy", "reward", "process"])
-def test_activations_that_are_recomputed_give_the_same_gradients(name, family):
+def test_activations_that_are_recomputed_give_the_same_bits(name, family):
     head, groups, computed = HEADS[name], HEADS[name].groups(), []
     for checkpointing in (False, True):
         model = head.load(family).train()
@@ -256,8 +255,8 @@ def test_activations_that_are_recomputed_give_the_same_gradients(name, family):
         for batch in micro_batches(groups, compute(), PAD, CPU):
             weigh(dict(enumerate(head.ours(model, batch)))).backward()
         computed.append(gradients(model))
-    for weight, gradient in computed[0].items():
-        close(computed[1][weight], gradient, weight)
+    assert computed[0].keys() == computed[1].keys()
+    assert all(torch.equal(computed[1][name], value) for name, value in computed[0].items())
 
 
 def test_likelihoods_have_gradients_on_request_alone_and_a_teacher_never():
@@ -272,19 +271,6 @@ def test_likelihoods_have_gradients_on_request_alone_and_a_teacher_never():
         result.divergences.sum().backward()
     assert not gradients(other.model)
     assert other.model.training
-
-
-def test_only_predicting_positions_reach_the_output_matrix(monkeypatch):
-    seen, linear = [], chunked.linear
-
-    def spy(hidden, *args):
-        seen.append(len(hidden))
-        return linear(hidden, *args)
-
-    monkeypatch.setattr(chunked, "linear", spy)
-    (batch,) = micro_batches(make_groups()[:3], compute(), PAD, CPU)
-    Policy(load("llama"))(batch, temperature=1.0)
-    assert seen == [3 + 1 + 7 + 2 + 4 + 4 + 4]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

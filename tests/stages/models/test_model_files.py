@@ -166,10 +166,8 @@ BROKEN = {
     "a pointer of git LFS": (write(WEIGHTS, b"version https://git-lfs"), "git lfs pull"),
     "no configuration": (take("config.json"), "config.json"),
     "no weights": (take(WEIGHTS), WEIGHTS),
-    "pickled weights": (take(WEIGHTS, write("pytorch_model.bin")), "pickled"),
-    "adapters alone": (take("config.json", write("adapter_config.json")), "LoRA adapters alone"),
-    "adapters beside it": (write("adapter_config.json"), "LoRA adapters beside"),
-    "a GGUF file in its folder": (take(WEIGHTS, write("tiny.gguf")), "GGUF"),
+    "pickled weights": (take(WEIGHTS, write("pytorch_model.bin")), "pytorch_model.bin"),
+    "adapters alone": (take("config.json", write("adapter_config.json")), "adapter_config.json"),
 }
 
 

@@ -71,8 +71,6 @@ def test_scores_are_the_probability_of_right_at_each_step_in_the_order_of_soluti
 
 
 REFUSED = {
-    "no step": ([[3], []], "one step"),
-    "an empty step": ([[3], [[3], []]], "one step"),
     "129 tokens": ([[3] * 100, [[4] * 28]], "129.*128"),  # and a step token
     "no number": ([[9], [[5], [6]]], "solution 1.*nan"),
 }

@@ -201,7 +201,15 @@ def test_a_call_that_cannot_be_read_is_an_error(name, text):
 @pytest.mark.parametrize("name", NAMES)
 def test_text_that_starts_no_call_is_content(name):
     tokenizer = make(f"tool {name}")
-    for text in ("The set {3} is {", '{"a": 3}', ' Write {"name": "add"} and it adds.', "{", ""):
+    for text in (
+        "The set {3} is {",
+        '{"a": 3}',
+        '{"name": "Bob"}',
+        '{"name": "Bob", "age": 3}',
+        ' Write {"name": "add"} and it adds.',
+        "{",
+        "",
+    ):
         assert read(tokenizer, text) == {"role": "assistant", "content": text}
     assert read(tokenizer, "<tool_call>", None)["content"] == "<tool_call>"
 
