@@ -100,7 +100,9 @@ class Batch:
     input_ids: Int[Tensor, "row seq"]
     position_ids: Int[Tensor, "row seq"] | None
     """None: 0, 1, 2, ... in every row."""
-    attention_mask: Bool[Tensor, "row 1 seq seq"] | BlockMask | None
+    attention_mask: (
+        Bool[Tensor, "row 1 seq seq"] | Int[Tensor, "1 1 longest start"] | BlockMask | None
+    )
     """Of `attention.make_shared_mask`. None: causal; padding is on the right, which no token
     attends to."""
     predict_index: Int[Tensor, " counted"]

@@ -1,10 +1,15 @@
 """Attention against its definition, with dense and with block masks."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from largest_tensor import LargestTensor
+from tiny_checkpoints import CPU, FAMILIES, load
 
 from stages.models import attention
+from stages.models.batch import Group, make_batch
+from stages.models.policy import Policy
 
 HEADS, GROUPS, SEQ, DIM = 6, 2, 300, 8
 
@@ -72,6 +77,61 @@ def test_dense_and_block_masks_are_the_definition():
         for seen in (dense, blocks):
             result, _ = attention.attend(Module(), *tensors, seen, scaling=scale)
             torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
+
+
+PACKED = torch.tensor([[0] * 30 + [1] * 50 + [2] * 20 + [3] * 150 + [-1] * 50,
+                       [0] * 1 + [1] * 299, [0] * 200 + [1] * 40 + [2] * 59 + [3]])  # fmt: skip
+PACKED_PROMPTS = torch.where(PACKED < 0, PACKED, PACKED // 2 * 2)
+
+
+@pytest.mark.parametrize("scale", [None, 0.9])
+def test_packed_sequences_by_their_starts_are_the_dense_mask(scale):
+    starts = attention.make_starts(PACKED_PROMPTS)
+    assert starts.shape == (1, 1, 299 + 1, 7)
+    assert starts[0, 0, 0].tolist() == [0, 80, 250, 300, 600, 840, 900]
+    dense = attention.make_shared_mask(PACKED, PACKED_PROMPTS, torch.device("cpu"))
+    results = []
+    for mask in (dense, starts):
+        tensors = [states.requires_grad_() for states in draw(SEQ)]
+        output, _ = attention.attend(Module(), *tensors, mask, scaling=scale)
+        output.square().sum().backward()
+        results.append([output, *(states.grad for states in tensors)])
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "is_fit"), [(16, True), (12, False), (264, False)])
+def test_heads_that_flash_attention_refuses_are_computed_without_it(size, is_fit, monkeypatch):
+    calls = []
+
+    def record(queries, *_, **__):
+        calls.append(queries.shape)
+        return queries
+
+    monkeypatch.setattr(attention, "_has_flash_attention", lambda _: True)
+    monkeypatch.setattr(attention, "varlen_attn", record)
+    starts = attention.make_starts(PACKED_PROMPTS)
+    tensors = [states[..., :1].expand(*states.shape[:3], size) for states in draw(SEQ)]
+    attention.attend(Module(), *tensors, starts)
+    assert bool(calls) is is_fit
+
+
+def test_rows_are_packed_where_no_prompt_has_a_second_completion():
+    assert attention.is_packed(PACKED, PACKED_PROMPTS)
+    assert not attention.is_packed(SEGMENTS, PROMPTS)
+
+
+def test_a_model_reads_starts_as_it_reads_the_dense_mask():
+    rows = [[Group(prompt_ids=[5, 6], completions=[[7, 8, 9]], indices=[0]),
+             Group(prompt_ids=[10], completions=[[11, 1]], indices=[1])]]  # fmt: skip
+    dense = make_batch(rows, 0, CPU)
+    starts = attention.make_starts(torch.tensor([[0, 0, 0, 0, 0, 2, 2, 2]]))
+    for family in FAMILIES:
+        model = Policy(load(family))
+        expected, actual = (
+            model(replace(dense, attention_mask=mask), temperature=1.0).logprobs
+            for mask in (dense.attention_mask, starts)
+        )
+        torch.testing.assert_close(actual, expected)
 
 
 def test_blocks_leave_out_what_is_not_attended_to_and_a_cpu_has_a_dense_mask():
