@@ -28,6 +28,7 @@ class GrowingLayer(DynamicLayer):
         super().__init__()
         self.capacity = capacity
         self.length = 0
+        self.column: Int[Tensor, " 1"] | None = None
 
     def update(  # type: ignore[override]
         self,
@@ -44,6 +45,10 @@ class GrowingLayer(DynamicLayer):
                 self.dtype = torch.get_autocast_dtype(self.device.type)
             self.storage = (self._make_room(key_states), self._make_room(value_states))
             self.is_initialized = True
+        if self.column is not None:
+            for states, new in zip(self.storage, (key_states, value_states), strict=True):
+                states.index_copy_(2, self.column, new.to(states.dtype))
+            return self.storage
         end = self.length + key_states.shape[2]
         assert end <= self.capacity, f"cache of {self.capacity} positions cannot hold {end}"
         keys, values = self.storage
@@ -81,6 +86,11 @@ class GrowingLayer(DynamicLayer):
         self.length = length
         self.keys, self.values = (states[:, :, :length] for states in self.storage)
 
+    def release(self) -> None:
+        """Free keys and values; the layer cannot be used any more."""
+        del self.storage
+        self.keys = self.values = None
+
     def _make_room(self, states: Float[Tensor, "batch head new dim"]) -> Tensor:
         return states.new_empty(*states.shape[:2], self.capacity, states.shape[3], dtype=self.dtype)
 
@@ -109,6 +119,32 @@ class GrowingCache(Cache):
             keys, values = (states[:, :, : old.length][rows] for states in old.storage)
             new.attach((keys, values), old.length)
         return copied
+
+    def view_rows(self, rows: slice, start: int, length: int) -> "GrowingCache":
+        """Cache that writes into these rows of this one, from position `start` on.
+
+        `length` of its positions are filled.
+        """
+        view = GrowingCache(len(self.layers), 0)
+        for new, old in zip(view.layers, self.layers, strict=True):
+            keys, values = (states[rows, :, start:] for states in old.storage)
+            new.attach((keys, values), length)
+        return view
+
+    def write_at(self, column: Int[Tensor, " 1"]) -> None:
+        """From now on write at `column`, which may change, and return all positions.
+
+        What is not filled is set to 0: a mask rules out numbers, not NaN.
+        """
+        for layer in self.layers:
+            layer.column = column
+            for states in layer.storage:
+                states[:, :, layer.length :] = 0
+
+    def fill(self, length: int) -> None:
+        """Count this many positions as filled, in every layer."""
+        for layer in self.layers:
+            layer.fill(length)
 
 
 BFLOAT16_TOLERANCE = 0.1

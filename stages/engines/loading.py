@@ -16,7 +16,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.config import Params
 from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig
-from stages.engines.prefix_cache import TokenIds, find_prefix
+from stages.engines.prefix_cache import PrefixTable, TokenIds
 from stages.engines.vllm_hosting import MEMORY_SHARE_ALONE
 from stages.models import policy as policies
 from stages.models import row_policy, sharding
@@ -139,10 +139,10 @@ class DataParallelSampler:
 
     def _assign_ranks(self, prompts: Sequence[Sequence[int]]) -> list[int]:
         """Rank of each prompt: the rank that has cached its row, else that with fewest prompts."""
-        entries, sizes = self._ranks or {}, Counter[int]()
+        table, sizes = PrefixTable(self._ranks or {}), Counter[int]()
         ranks: list[int] = []
         for prompt in prompts:
-            rank = find_prefix(entries, prompt)
+            rank = table.find(prompt)
             if rank is None:
                 rank = min(range(sharding.get_world_size()), key=lambda rank: sizes[rank])
             sizes[rank] += 1

@@ -23,8 +23,15 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages import meter
 from stages.algorithms.packing import token_budget_batches
 from stages.engines import growing_cache
+from stages.engines.decoding import Decoding, can_have_fixed_shapes
 from stages.engines.growing_cache import GrowingCache
-from stages.engines.prefix_cache import CachedRow, TokenIds, continue_rows, find_prefix
+from stages.engines.prefix_cache import (
+    CachedRow,
+    PrefixTable,
+    TokenIds,
+    prefill_group,
+    prefill_new_tokens,
+)
 from stages.models import rope_limit
 from stages.models.batch import eval_no_grad, pad_left
 from stages.models.compilation import uncompiled
@@ -55,6 +62,8 @@ class TransformersSampler:
     """Padded tokens that `next_logprobs` reads at a time (one prompt at least)."""
     check_every: int = 1
     """Tokens between two checks for finished rows; a check makes a GPU wait."""
+    has_fixed_shapes: bool = False
+    """Whether a decode step has the same shapes at every token (`Decoding.steps`)."""
     _rows: CachedRows | None = field(default=None, init=False, repr=False)
     """Rows of the last call of a session; None: outside of one."""
 
@@ -92,10 +101,15 @@ class TransformersSampler:
             cast_weights_once(self.model.device.type),
         ):
             for start in range(0, len(order), per_batch):
-                numbers = order[start : start + per_batch]
+                numbers = sorted(
+                    order[start : start + per_batch],
+                    key=lambda i: prefill_group(prompts[i], cached.get(i)),
+                )
                 requests = [(prompts[i], seeds[i], limits[i]) for i in numbers]
-                rows = [cached[i] for i in numbers if i in cached]
-                batch = self._decode(requests, rows, num_samples, temperature, break_after)
+                rows = [cached.pop(i, None) for i in numbers]
+                batch = self._decode(
+                    requests, rows, not cached, num_samples, temperature, break_after
+                )
                 for i, samples in zip(numbers, batch, strict=True):
                     results[i] = samples
         return results
@@ -124,8 +138,8 @@ class TransformersSampler:
         """Rows of the call before that prompts continue, by the prompt's number."""
         if not self._rows:
             return {}
-        entries, self._rows = self._rows, {}
-        rows = ((i, find_prefix(entries, prompt)) for i, prompt in enumerate(prompts))
+        table, self._rows = PrefixTable(self._rows), {}
+        rows = ((i, table.find(prompt)) for i, prompt in enumerate(prompts))
         return {i: row for i, row in rows if row is not None}
 
     def _has_room(self, num_rows: int) -> bool:
@@ -135,7 +149,9 @@ class TransformersSampler:
         """
         if self._rows is None:
             return False
-        return not self._rows or len(self._rows) + num_rows <= self.max_batch
+        caches = {id(row.cache): row.cache for row in self._rows.values()}
+        num_stored = sum(cache.num_rows() for cache in caches.values())
+        return num_stored == 0 or num_stored + num_rows <= self.max_batch
 
     def _store_rows(
         self,
@@ -159,15 +175,16 @@ class TransformersSampler:
     def _decode(
         self,
         requests: Sequence[Request],
-        rows: Sequence[CachedRow],
+        rows: Sequence[CachedRow | None],
+        is_last: bool,  # noqa: FBT001
         num_samples: int,
         temperature: float,
         break_after: frozenset[int],
     ) -> list[list[Sample]]:
         """Samples of prompts, decoded side by side.
 
-        `rows`: those that the prompts continue, of which only the tokens after them are prefilled
-        if every prompt continues one.
+        `rows`: those that the prompts continue, of which only the tokens after them are prefilled.
+        `is_last`: no later batch continues a row, so that the caches of these may be freed.
 
         Rows that have stopped keep being decoded until there are enough of them (`COMPACT_SHARE`)
         to copy the cache without them; `_cut_samples` removes what they wrote since.
@@ -176,8 +193,10 @@ class TransformersSampler:
         device, longest, num_rows = self.model.device, max(limits), len(prompts) * num_samples
         inputs = pad_left(prompts, self.pad_id, device)
         width = inputs["input_ids"].shape[1]
-        if len(rows) == len(prompts):
-            cache, logits = continue_rows(self.model, inputs, prompts, rows, width + longest)
+        if any(rows):
+            cache, logits = prefill_new_tokens(
+                self.model, inputs, prompts, rows, width + longest, release=is_last
+            )
         else:
             config = self.model.config.get_text_config(decoder=True)
             cache = GrowingCache(config.num_hidden_layers, width + longest)
@@ -185,88 +204,46 @@ class TransformersSampler:
         copies = torch.arange(len(prompts), device=device).repeat_interleave(num_samples)
         if num_samples > 1:
             cache.select(copies)
-        logits, attention = logits[copies], inputs["attention_mask"][copies]
-        position = attention.sum(1)  # of the token that is read next, padding aside
-        attention = torch.cat([attention, attention.new_ones(num_rows, longest)], dim=1)
+        attention = inputs["attention_mask"][copies]
         uniforms = _uniforms(seeds, num_samples, longest).to(device) if temperature > 0 else None
         row_limits = torch.tensor(limits, device=device).repeat_interleave(num_samples)
         ends = torch.tensor(sorted(self.eos_ids | break_after), dtype=torch.long, device=device)
-        tokens = torch.zeros(num_rows, longest, dtype=torch.long, device=device)
-        logprobs = torch.zeros(num_rows, longest, device=device)
-        # Numbers of the rows that are decoded, and whether each has ended and waits to be dropped.
-        active = torch.arange(num_rows, device=device)
-        stopped = torch.zeros_like(active, dtype=torch.bool)
+        batch = Decoding(
+            model=self.model, cache=cache, width=width, temperature=temperature, uniforms=uniforms,
+            ends=ends, limits=row_limits,
+            tokens=torch.zeros(num_rows, longest, dtype=torch.long, device=device),
+            logprobs=torch.zeros(num_rows, longest, device=device),
+            attention=torch.cat([attention, attention.new_ones(num_rows, longest)], dim=1),
+            position=attention.sum(1), active=torch.arange(num_rows, device=device),
+        )  # fmt: skip
         is_cached = self._has_room(num_rows)
         caches: list[tuple[GrowingCache, Tensor]] = []  # with the numbers of their rows
-        for number in range(1, longest + 1):  # of tokens of each row
-            uniform = None if uniforms is None else uniforms[active, number - 1]
-            token, logprob = sample_tokens(logits, temperature, uniform)
-            tokens[active, number - 1], logprobs[active, number - 1] = token, logprob
-            stopped |= torch.isin(token, ends) | (row_limits[active] <= number)
-            if number == longest:
-                break
-            if number % self.check_every == 0:
-                num_stopped = int(stopped.sum())
-                if num_stopped == len(active):
+        batch.draw(logits[copies])
+        steps = batch.steps(fixed=self.has_fixed_shapes)
+        for t in range(1, longest):
+            if t % self.check_every == 0:
+                num_left = int((~batch.stopped).sum())
+                if num_left == 0:
                     break
-                if num_stopped > COMPACT_SHARE * len(active):
-                    going, ended = (mask.nonzero().squeeze(1) for mask in (~stopped, stopped))
+                # A graph for each power of two is recorded, not for each number of rows.
+                size = 1 << (num_left - 1).bit_length() if self.has_fixed_shapes else num_left
+                num_dropped = len(batch.active) - size
+                if num_dropped > COMPACT_SHARE * len(batch.active):
+                    cache.fill(width + t - 1)
+                    order = batch.stopped.int().argsort(stable=True)
                     if is_cached:
-                        caches.append((cache.copy_rows(ended), active[ended]))
-                    meter.COUNTS["completions"] += num_stopped
-                    cache.select(going)
-                    token, attention, position = token[going], attention[going], position[going]
-                    active, stopped = active[going], stopped[going]
-            logits = self.model(
-                input_ids=token[:, None],
-                attention_mask=attention[:, : width + number],
-                position_ids=position[:, None],
-                past_key_values=cache,
-            ).logits[:, -1]
-            position = position + 1
-        meter.COUNTS["completions"] += len(active)
-        samples = _cut_samples(tokens, logprobs, row_limits, ends, self.eos_ids)
+                        ended = order[size:].sort().values
+                        caches.append((cache.copy_rows(ended), batch.active[ended]))
+                    meter.COUNTS["completions"] += num_dropped
+                    batch.select(order[:size].sort().values)
+                    steps = batch.steps(fixed=self.has_fixed_shapes)
+            next(steps)
+        cache.fill(width + int(batch.number) - 1)
+        meter.COUNTS["completions"] += len(batch.active)
+        samples = _cut_samples(batch.tokens, batch.logprobs, row_limits, ends, self.eos_ids)
         if is_cached:
-            self._store_rows([*caches, (cache, active)], prompts, samples, width)
+            self._store_rows([*caches, (cache, batch.active)], prompts, samples, width)
         return [samples[i : i + num_samples] for i in range(0, num_rows, num_samples)]
-
-
-def sample_tokens(
-    logits: Float[Tensor, "batch vocab"],
-    temperature: float,
-    uniform: Float[Tensor, " batch"] | None,
-) -> tuple[Int[Tensor, " batch"], Float[Tensor, " batch"]]:
-    """A token of each row and its log p, by inverse transform sampling (temperature 0: greedy).
-
-    The token is the first whose cumulative probability exceeds u; `uniform` is in [0, 1).
-    So a token of probability 0 is never drawn.
-    """
-    logits = logits.float()
-    if temperature == 0:
-        token = logits.argmax(-1)
-    else:
-        assert uniform is not None
-        logits = logits / temperature
-        probabilities = logits.softmax(-1)
-        # On CUDA torch refuses to sum floats cumulatively in deterministic mode, since their order
-        # is not fixed.
-        cuda = probabilities.is_cuda
-        cumulative = fixed_point_cumulative(probabilities) if cuda else probabilities.cumsum(-1)
-        total = cumulative[:, -1:]
-        # The total is 1 up to rounding: scaling u by it, and staying below it where the product
-        # rounds up, keeps the draw inside the vocabulary.
-        threshold = uniform[:, None].to(cumulative.dtype) * total
-        threshold = torch.minimum(threshold, torch.nextafter(total, torch.zeros_like(total)))
-        token = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
-    token_logits = logits.gather(-1, token[:, None]).squeeze(-1)
-    return token, token_logits - logits.logsumexp(-1)
-
-
-def fixed_point_cumulative(
-    probabilities: Float[Tensor, "batch vocab"],
-) -> Float[Tensor, "batch vocab"]:
-    """Cumulative sums in units of 2^-40, exact in any order and finer than float32, as float64."""
-    return (probabilities * 2.0**40).long().cumsum(-1).double()
 
 
 def _cut_samples(
@@ -300,13 +277,15 @@ def make_sampler(
     configured = getattr(model.generation_config, "eos_token_id", None)
     eos = configured if isinstance(configured, list) else [configured]
     growing_cache.check_cache(model)
+    is_gpu = model.device.type == "cuda"
     return TransformersSampler(
         model=model,
         eos_ids=end_ids(tokenizer) | {i for i in eos if isinstance(i, int)},
         pad_id=pad_id(tokenizer),
         max_batch=max_batch,
         max_tokens=max_tokens,
-        check_every=16 if model.device.type == "cuda" else 1,
+        check_every=16 if is_gpu else 1,
+        has_fixed_shapes=is_gpu and can_have_fixed_shapes(model),
     )
 
 

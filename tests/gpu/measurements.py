@@ -182,10 +182,14 @@ def rollouts(scale: Scale, device: torch.device) -> Iterator[Row]:
     """(c) Tokens a second of the samplers; no token ends a completion of the own one."""
     model, rows = prepared(scale.sampled, device), scale.prompts * scale.samples
     name = "rollouts, 1.5B, 512 x 512"
-    sampler = TransformersSampler(
-        model=model, eos_ids=frozenset(), pad_id=0, max_batch=rows, check_every=16
-    )
-    yield _speed(f"{name}, own sampler", _sampling_rate(sampler, scale, device), None)
+    for is_fixed in (True, False):
+        sampler = TransformersSampler(
+            model=model, eos_ids=frozenset(), pad_id=0, max_batch=rows, check_every=16,
+            has_fixed_shapes=is_fixed,
+        )  # fmt: skip
+        rate = _sampling_rate(sampler, scale, device)
+        yield _speed(f"{name}, own sampler{', without a graph' * (not is_fixed)}", rate,
+                     None if not is_fixed else 30_000)  # fmt: skip
     del model, sampler
     if (missing := missing_vllm()) is not None:
         yield missing
@@ -252,7 +256,7 @@ def reinforcement(scale: Scale, device: torch.device) -> Iterator[Row]:
         else:
             sampler = TransformersSampler(
                 model=model, eos_ids=frozenset(_list_ends(scale)), pad_id=0, max_batch=512,
-                check_every=16,
+                check_every=16, has_fixed_shapes=True,
             )  # fmt: skip
         refreshes, sleeps = list[float](), list[float]()
         for name, times in (("_wake_and_refresh", refreshes), ("sleep", sleeps)):

@@ -30,6 +30,7 @@ from tiny_checkpoints import (
     plain_logprobs,
     random_ids,
 )
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     Gemma3Config,
     Gemma3ForConditionalGeneration,
@@ -40,11 +41,8 @@ from vllm_installed import build_llama, needs_vllm
 from stages import meter
 from stages.engines import transformers as engine
 from stages.engines import vllm
-from stages.engines.transformers import (
-    TransformersSampler,
-    fixed_point_cumulative,
-    sample_tokens,
-)
+from stages.engines.decoding import fixed_point_cumulative, sample_tokens
+from stages.engines.transformers import TransformersSampler
 from stages.models import model_tokenizer, policy
 from stages.sampler import Sample
 
@@ -89,7 +87,8 @@ def family(name: str) -> Setup:
     # float64, so that no draw sits within the rounding of a batched matrix product.
     model = load_exact(name).eval()
     sizes = [{"max_batch": 1}, {"max_batch": 8}, {"max_batch": 13, "check_every": 5},
-             {"check_every": LENGTH}, {"check_every": LENGTH + 1}, {"max_tokens": 8}]  # fmt: skip
+             {"check_every": LENGTH}, {"check_every": LENGTH + 1}, {"max_tokens": 8},
+             {"has_fixed_shapes": True}, {"has_fixed_shapes": True, "check_every": 5}]  # fmt: skip
     return Setup(model=model, engine=make_engine(model, max_tokens=4096),
                  others=[make_engine(model, **size) for size in sizes])  # fmt: skip
 
@@ -350,6 +349,37 @@ def test_every_completion_is_counted_once_and_early_ones_before_a_call_ends(chec
     assert len(set(seen)) > 2
     list(sampler.next_logprobs(PROMPTS, [1, 2]))
     assert meter.COUNTS["messages"] == len(PROMPTS)
+
+
+class Waits(TorchDispatchMode):
+    """Counts what a host waits for: numbers, and shapes that follow from numbers."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.number += func in (torch.ops.aten._local_scalar_dense.default,
+                                torch.ops.aten.nonzero.default)  # fmt: skip
+        return func(*args, **(kwargs or {}))
+
+
+def test_steps_of_fixed_shapes_wait_for_nothing_between_checks_and_halve_their_rows():
+    model, steps, waits = load("llama").double(), [], Waits()
+    model.model.layers[0].register_forward_hook(
+        lambda *seen: steps.append((len(seen[2]), waits.number))
+    )
+    settings = {"num_samples": 4, "temperature": 0.7, "max_new_tokens": 4 * LENGTH}
+    plain = make_engine(model).sample(PROMPTS, range(6), **settings)
+    steps.clear()
+    sampler = make_engine(model, has_fixed_shapes=True, check_every=4)
+    with waits:
+        fixed = sampler.sample(PROMPTS, range(6), **settings)
+    assert [[s.token_ids for s in group] for group in fixed] == [
+        [s.token_ids for s in group] for group in plain
+    ]
+    rows, counts = zip(*steps[1:], strict=True)  # after the prefill
+    assert len(set(rows)) > 2
+    assert set(rows) <= {24, 16, 8, 4, 2, 1}
+    assert len(set(counts)) == 1 + len(rows) // 4
 
 
 @pytest.mark.parametrize("is_mixed", [False, True])

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, MistralConfig
 from stages.engines import loading
 from stages.engines.growing_cache import GrowingLayer
 from stages.engines.loading import DataParallelSampler
-from stages.engines.prefix_cache import find_prefix
+from stages.engines.prefix_cache import PrefixTable
 from stages.engines.transformers import TransformersSampler
 from stages.models import attention, row_policy
 from stages.models.row_policy import LoraConfig
@@ -81,11 +81,12 @@ def assert_equal(actual, expected, tolerance=1e-10):
             assert item.finish_reason == other.finish_reason
 
 
-SIZES = [{}, {"max_batch": 5}, {"check_every": 3}]
+SIZES = [{}, {"max_batch": 5}, {"check_every": 3}, {"check_every": 3, "has_fixed_shapes": True}]
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "sizes"), [
+    (name, sizes) for name in MODELS for sizes in SIZES if (name, sizes) != ("window", SIZES[-1])
+], ids=str)  # fmt: skip
 def test_turns_of_a_session_are_those_sampled_from_the_whole_texts(name, sizes):
     engine = make_engine(MODELS[name](), **sizes)
     expected = play(engine, STARTS)
@@ -157,6 +158,20 @@ def test_a_session_reads_new_tokens_alone_and_leaves_nothing():
     assert engine._rows is None
 
 
+def test_a_long_reply_and_a_new_prompt_cost_the_others_nothing():
+    model = load("llama")
+    counts, engine = count_tokens(model), make_engine(model, frozenset(), max_batch=8)
+    settings = {"num_samples": 1, "temperature": 1.0, "max_new_tokens": 2}
+    texts = [[5] * 20, [6] * 20, [7] * 20]
+    with engine.session():
+        groups = engine.sample(texts, [0, 1, 2], **settings)
+        texts = continue_texts(texts, groups, [[8], [8, 9], [10] * 40])
+        counts.clear()
+        engine.sample([*texts, [9] * 30], [3, 4, 5, 6], **settings)
+    # Two side by side that read 2 and 3 tokens, one of 41, one of 30; then one token of each.
+    assert sorted(counts) == [4, 6, 30, 41]
+
+
 def test_at_most_max_batch_rows_of_the_last_call_stay():
     model = load("llama")
     counts, engine = count_tokens(model), make_engine(model, frozenset(), max_batch=2)
@@ -173,6 +188,18 @@ def test_at_most_max_batch_rows_of_the_last_call_stay():
         counts.clear()
         engine.sample(texts[:1], [3], **settings)  # not continued in the call before, so dropped
         assert counts == [12, 1]
+
+
+def test_a_copied_cache_is_freed_layer_by_layer(monkeypatch):
+    events, engine = [], make_engine(load("llama"))
+    release, attach = GrowingLayer.release, GrowingLayer.attach
+    with engine.session():
+        (samples,) = engine.sample([[5] * 9], [0], num_samples=2, temperature=1.0, max_new_tokens=2)
+        texts = [[5] * 9 + sample.token_ids for sample in samples]
+        monkeypatch.setattr(GrowingLayer, "attach", lambda *a: events.append("new") or attach(*a))
+        monkeypatch.setattr(GrowingLayer, "release", lambda *a: events.append("old") or release(*a))
+        engine.sample(texts, [1, 2], num_samples=1, temperature=1.0, max_new_tokens=1)
+    assert events[:4] == ["new", "old", "new", "old"]
 
 
 def test_a_row_stays_in_the_process_that_has_read_it():
@@ -223,9 +250,10 @@ def test_a_replica_has_the_merged_weights_of_the_policy():
 
 def test_the_longest_entry_that_a_text_begins_with():
     entries = {(1,): "a", (1, 2, 3): "b", (1, 2, 3, 0): "e", (1, 2, 3, 4, 9): "c", (5, 6): "d"}
+    table = PrefixTable(entries)
     texts = [[1, 2, 3, 4, 5], [1, 2, 3], [1, 2], [1, 2, 3, 4, 9], [5, 7], [5, 6, 0], [0], []]
-    expected = ["b", "b", "a", "c", None, "d", None, None]
-    assert [find_prefix(entries, text) for text in texts] == expected
+    assert [table.find(text) for text in texts] == ["b", "b", "a", "c", None, "d", None, None]
+    assert PrefixTable({}).find([1]) is None
 
 
 def test_a_cache_holds_what_was_written_of_the_selected_rows_in_place():
