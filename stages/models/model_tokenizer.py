@@ -135,7 +135,8 @@ def pin_date(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def _asks_for_date(tokenizer: PreTrainedTokenizerBase) -> bool:
-    return "strftime_now(" in str(tokenizer.chat_template)
+    # Exports of version 0.2 define a macro of that name.
+    return bool(re.search(r"(?<!macro )strftime_now\(", str(tokenizer.chat_template)))
 
 
 def rewrite_template(tokenizer: PreTrainedTokenizerBase, rewrite: Callable[[str], str]) -> None:

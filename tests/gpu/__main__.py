@@ -4,8 +4,8 @@ Random weights of Qwen3-0.6B's and Qwen2.5-1.5B's shapes; nothing is downloaded.
 `measurements.PARTS` runs in a process of its own, until its limit. Its rows, target beside
 measured, are written to tests/gpu/results.md as they come, so that a cut loses nothing.
 
-`--dry-run`: the same functions on small models on the CPU, in this process; speeds are held to no
-target, and nothing is written. `--part NAME`: that part alone, its rows as
+`--dry-run`: the same functions on small models on the CPU, in this process but for the last part;
+speeds are held to no target, and nothing is written. `--part NAME`: that part alone, its rows as
 lines of JSON.
 """
 
@@ -42,7 +42,10 @@ def measure(name: str, *, dry: bool) -> Iterator[Any]:
     part = PARTS[name][0]
     if dry:
         compilation.BACKEND = "eager"
-    device = devices.setup(scales.COMPUTE)
+    if name == "two_gpus":  # whose processes set up a device of their own
+        device = torch.device("cpu" if dry else "cuda")
+    else:
+        device = devices.setup(scales.COMPUTE)
     try:
         for row in part(scales.TINY if dry else scales.REAL, device):
             is_speed = dry and not isinstance(row, str) and row.unit in SPEED_UNITS
@@ -118,7 +121,8 @@ def main(words: Sequence[str] | None = None) -> int:
     head = "A dry run on a CPU." if dry else describe_machine().strip()
     rows: list[Any] = []
     for name, (_, limit) in PARTS.items():
-        for row in measure(name, dry=True) if dry else measure_apart(name, limit, dry=dry):
+        here = dry and name != "two_gpus"
+        for row in measure(name, dry=True) if here else measure_apart(name, limit, dry=dry):
             rows.append(row)
             if not dry:
                 RESULTS.write_text(format_report(head, rows), encoding="utf-8")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,8 @@ from stages.loops import rl, sft
 from stages.loops.method import GroupRlConfig, Settings
 from stages.loops.rl import Minibatch, TokenGrids
 from stages.loops.rollouts import RlModels, Rollouts, Task
-from stages.models import policy, row_policy, size
+from stages.models import device as devices
+from stages.models import policy, row_policy, sharding, size
 from stages.models.batch import Batch, Group, eval_no_grad, make_batch
 from stages.models.policy import Policy
 from stages.models.row_policy import LoraConfig
@@ -32,6 +34,7 @@ from stages.planning import cost
 from stages.planning.cost import Trial
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards.completion_rewards import CompletionRewards
+from stages.runtime import ranks
 from tests import presets
 from tests.gpu.scales import COMPUTE, Scale, build, token_ids
 
@@ -307,6 +310,29 @@ def _record_time(call: Callable[..., Any], times: list[float], device: Any, *wor
     times.append(_time(lambda: call(*words), device))
 
 
+def two_gpus(scale: Scale, device: torch.device) -> Iterator[Row]:
+    """(f) SFT in this process and another one, each with a half of all weights.
+
+    In a process of its own: `device` is "cuda" without having been used, so that a fork has it too.
+    """
+    if device.type == "cuda" and torch.cuda.device_count() < 2:
+        yield "One GPU: two were not measured."
+        return
+    rates: list[float] = []
+
+    def work(_: int) -> None:
+        here = devices.setup(COMPUTE)
+        learner = sharding.shard_model(Policy(prepared(scale.trained, here), COMPUTE, 0))
+        steps = _sft_steps(learner, scale, scale.steps + 1, rows=2)
+        next(steps)
+        seconds = _time(lambda: [next(steps) for _ in range(scale.steps)], here)
+        rates.append(2 * scale.sft_tokens * scale.steps / seconds)
+
+    with tempfile.TemporaryDirectory() as folder, ranks.joined(work, 2, Path(folder)) as rank:
+        work(rank)
+    yield _speed("SFT, 0.6B, a row of 8k in each of two processes", rates[0], None)
+
+
 def _memory(peak: int, scale: Scale) -> Measurement:
     predicted = predicted_peak(scale)
     off = 100 * (peak / predicted - 1)
@@ -333,12 +359,19 @@ def predicted_peak(scale: Scale) -> int:
 
 
 def _sft(model: PreTrainedModel, scale: Scale, number: int) -> Iterator[object]:
+    return _sft_steps(Policy(model, COMPUTE, 0), scale, number)
+
+
+def _sft_steps(learner: Policy, scale: Scale, number: int, rows: int = 1) -> Iterator[object]:
     ids = token_ids(scale.sft_tokens, scale.trained)
-    demonstration = Demonstration(
-        id="0", task="solve", prompt="", prompt_ids=ids[:PROMPT], completion="",
-        completion_ids=ids[PROMPT:],
-    )  # fmt: skip
-    return sft.train(Policy(model, COMPUTE, 0), [demonstration], [[0]] * number, SFT)
+    demonstrations = [
+        Demonstration(
+            id=str(i), task="solve", prompt="", prompt_ids=ids[:PROMPT], completion="",
+            completion_ids=ids[PROMPT:],
+        )
+        for i in range(rows)
+    ]  # fmt: skip
+    return sft.train(learner, demonstrations, [range(rows)] * number, SFT)
 
 
 def _batch(scale: Scale, lengths: list[int], device: torch.device) -> Batch:
@@ -381,6 +414,7 @@ PARTS: dict[str, tuple[Callable[[Scale, torch.device], Iterator[Row]], int]] = {
     "rollouts": (rollouts, 160),
     "update": (update_speed, 50),
     "reinforcement": (reinforcement, 150),
+    "two_gpus": (two_gpus, 70),
 }
 """Name -> what is measured, and its limit in seconds; the first says whether the others are worth
 anything."""

@@ -11,10 +11,10 @@ def test_every_part_passes_on_small_models_on_the_cpu(capfd):
     assert script.main(["--dry-run"]) == 0, capfd.readouterr().out
     report = capfd.readouterr().out
     for words in ("compiled, twice | 0 numbers", "recomputed activations | 0 numbers",
-                  "own sampler |", "RL update", "GRPO"):  # fmt: skip
+                  "own sampler |", "RL update", "GRPO", "two processes"):  # fmt: skip
         assert words in report
     assert "FAILED" not in report
-    assert sum(limit for _, limit in PARTS.values()) <= 600  # and the bytecode before
+    assert sum(limit for _, limit in PARTS.values()) <= 680  # and the bytecode before
 
 
 @pytest.mark.slow
