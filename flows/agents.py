@@ -34,7 +34,6 @@ from prefect.states import Cancelling, Completed, Crashed, Failed
 from flows.execute import Result, StageOutcome
 from flows.plan import StageNode
 from flows.process import Runner, StoppedError
-from flows.redaction import hide_secrets
 from flows.share import (
     OUTAGE_SECONDS,
     describe_commit,
@@ -42,6 +41,7 @@ from flows.share import (
     run_shared,
     run_shared_seed,
 )
+from stages.runtime.redaction import hide_secrets
 
 BEAT_SECONDS = 5.0
 POLL_SECONDS = 2.0

@@ -25,7 +25,7 @@ from typing import Any
 
 from flows import dvc_internals
 from flows.lock import RUN_FILE, RUNS, Entry, digest_entry, digest_inputs, find_records
-from flows.redaction import hide_secrets
+from stages.runtime.redaction import hide_secrets
 
 KEY = "key "
 """Printed by `fetch` before the digest of a stage's inputs."""

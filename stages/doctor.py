@@ -5,10 +5,10 @@
 Prints the base model's speed on this machine in each arithmetic, measured for some seconds, and
 which to choose (`planning/speed`); for each stage, its memory (`planning/cost`: the stage's loop on
 fake tensors), whether it fits, and the expected tokens and minutes; the difference that the
-comparison can detect, and what smaller ones take (`report/forecast`); the GPU and the versions of
-packages; one demonstration as the model will read it; and every problem, with what to change: it
-then exits with code 1. Writes nothing. With `--recompute` the last line is True or False: whether
-that stage recomputes activations where `compute.gradient_checkpointing` is auto; `stage.run` asks.
+comparison can detect (`report/forecast`); the GPU and the versions of packages; one demonstration
+as the model will read it; and every problem, with what to change: it then exits with code 1. Writes
+nothing. With `--recompute` the last line is True or False: whether that stage recomputes
+activations where `compute.gradient_checkpointing` is auto; `stage.run` asks.
 """
 
 import argparse
@@ -74,9 +74,8 @@ def main(*words: str) -> None:
         console.print(checkup.needs_recomputation(stage, model, machine, plan))
         return
     forecasts = report_stages(stages, model, machine, plan, console)
-    test = detection.plan_comparison(content, rows, model.data.prompts["test"])
-    lines = [detection.describe_forecast(*test), *detection.describe_sizes(*test[:2])]
-    console.print("\n".join(lines), markup=False, highlight=False)
+    design = detection.plan_comparison(content, rows, model.data.prompts["test"])
+    console.print(detection.describe_forecast(design), markup=False, highlight=False)
     problems = list(checkup.find_problems(model, stages, plan, software))
     problems += join_problems((item.stage.name, item.problem) for item in forecasts if item.problem)
     if problems:

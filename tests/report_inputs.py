@@ -18,9 +18,11 @@ from stages.report import estimates
 from stages.rewards import pool_scores, problem_evaluation
 from stages.rewards.pool_scores import Aggregation
 
-ATTACK = '<script>document.title = "run"</script>\n# big\n![x](http://127.0.0.1:9/x.png)\n#### 7'
-"""A right answer to the first problem: what a model could write to get out of its place."""
 INPUTS = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml"))
+ATTACK = "\n".join(
+    INPUTS["attacks"] + ["\x1b[2J\x1b]0;run\x07\x9b31m \u202egnp.exe \u2066\ud83d", "#### 7"]
+)
+"""A right answer to the first problem: what a model could write to get out of its place."""
 PLAN, MODEL = INPUTS["plan"], INPUTS["model"]
 METRICS = INPUTS["metrics"]
 """Place -> metrics.json of each seed."""
@@ -48,8 +50,8 @@ def write(seeds: list[int] = SEEDS, policies: dict[str, float] = POLICIES) -> No
     rows = {n: PLAN["policies"].get(n, PLAN["policies"]["dpo"]) for n in policies}
     write_json("plan.json", PLAN | {"policies": rows})
     prompts = [
-        Prompt(id=f"p{at}", task="solve", question=f"How many p{at}?", prompt="", prompt_ids=[1],
-               answer="7")
+        Prompt(id=f"p{at}", task="solve", question=f"How many p{at}? {ATTACK}", prompt="",
+               prompt_ids=[1], answer="7")
         for at in range(NUM_PROBLEMS)
     ]  # fmt: skip
     lines.write_lines(Path("data/prompts/test.jsonl"), prompts)

@@ -14,7 +14,6 @@ from stages.report import (
     episode_comparison,
     estimates,
     experiment,
-    forecast,
     page,
     plots,
     reward_comparison,
@@ -36,18 +35,11 @@ class MeasuredRun:
     data: Path
     """The folder that holds all of it."""
     plan: Plan
-    baseline: str
-    seeds: list[int]
-    has_answers: bool
-    """Whether test problems have gold answers; without, the scores of reward models compare."""
     every_result: Results
     """Of all policies, controls among them; the baseline is the first."""
     control_rows: dict[str, Mapping[str, Any]]
-    not_evaluated: dict[str, float]
-    """Policy that is not in the results -> the share of its completions that were cut."""
-    without_start: dict[str, str]
-    """Control that is not in the results, either -> the policy that it starts from, which was not
-    evaluated."""
+    not_evaluated: dict[str, str]
+    """Policy that is not in the results -> the sentence that says why."""
     episodes: list[EnvironmentEpisodes]
     """Of each environment that policies played from its test starts."""
     histories: dict[str, History]
@@ -58,6 +50,11 @@ class MeasuredRun:
         """Those of the policies that are no controls."""
         return controls.leave_out(self.every_result, self.control_rows)
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether test problems have gold answers; without, the scores of reward models compare."""
+        return bool(self.every_result.temperatures)
+
 
 def read_run(data: Path, baseline: str, seeds: list[int], confidence: float) -> MeasuredRun:
     """Measurements that the stages of a run wrote below `data`."""
@@ -66,24 +63,31 @@ def read_run(data: Path, baseline: str, seeds: list[int], confidence: float) -> 
     has_answers = first.answer is not None
     read_results = estimates.read_results if has_answers else reward_comparison.read_scored_results
     folder, names = data / "evaluations", [baseline, *plan["policies"]]
-    not_evaluated = estimates.find_not_evaluated(folder, names, seeds)
+    not_evaluated = {
+        name: f"{name} was not evaluated on problems: {share:.0%} of its completions were cut at "
+        f"the limit of tokens (evaluation.max_cut_share)."
+        for name, share in estimates.find_not_evaluated(folder, names, seeds).items()
+    }
     if baseline in not_evaluated:
         raise ValueError(
-            f"{describe_not_evaluated(baseline, not_evaluated[baseline])}, and the others are "
-            f"compared with it: name another baseline"
+            f"{not_evaluated[baseline]} The others are compared with it: name another baseline"
         )
+    evaluated = [name for name in names if name not in not_evaluated]
+    not_evaluated |= {
+        name: f"{name} is a control of {row['from']}, and as that was not evaluated, it is not "
+        f"compared."
+        for name, row in controls.find_controls(plan, evaluated).items()
+        if row["from"] not in evaluated
+    }
     names = [name for name in names if name not in not_evaluated]
-    without_start = controls.find_without_start(plan, names)
-    names = [name for name in names if name not in without_start]
     every_result = read_results(folder, names, seeds, confidence)
     return MeasuredRun(
-        data=data, plan=plan, baseline=baseline, seeds=seeds, has_answers=has_answers,
-        every_result=every_result, control_rows=controls.find_controls(plan, names),
-        not_evaluated=not_evaluated, without_start=without_start,
+        data=data, plan=plan, every_result=every_result,
+        control_rows=controls.find_controls(plan, names), not_evaluated=not_evaluated,
         episodes=episode_comparison.read_episodes(data, plan, baseline, seeds, confidence),
         histories={
             name: stage_metrics.read_history(data / f"policies/{name}/training", seeds)
-            for name in [*every_result.tables, *not_evaluated, *without_start]
+            for name in [*every_result.tables, *not_evaluated]
         },
     )  # fmt: skip
 
@@ -94,28 +98,21 @@ def compute_metrics(run: MeasuredRun) -> dict[str, Any]:
         comparison.compare_policies if run.has_answers else reward_comparison.compare_by_rewards
     )
     results = run.results
-    costs = stage_metrics.read_costs(run.data, run.plan, run.seeds)
-    metrics = {
-        **compare(results),
-        "quality": stage_metrics.read_quality(run.data, run.plan, run.seeds),
+    costs = stage_metrics.read_costs(run.data, run.plan, results.seeds)
+    metrics = compare(results)
+    metrics |= {
+        "quality": stage_metrics.read_quality(run.data, run.plan, results.seeds),
         "costs": {
-            "policies": stage_metrics.sum_policy_costs(run.plan, run.baseline, costs),
+            "policies": stage_metrics.sum_policy_costs(run.plan, metrics["baseline"], costs),
             "rows": costs,
         },
     }
-    metrics |= forecast.compare_forecast(results, metrics["gains"])
     write = verdict.write_verdict if run.has_answers else verdict.write_reward_verdict
     of_pairs = metrics["quality"].get("pairs", {})
     judges = verdict.describe_judges(of_pairs, run.plan["pairs"])
     metrics = {"verdict": [*write(metrics), *judges], **metrics}
     controls.add_controls(metrics, run.every_result, run.control_rows, has_answers=run.has_answers)
-    metrics["verdict"] += [
-        f"{describe_not_evaluated(name, share)}." for name, share in run.not_evaluated.items()
-    ]
-    metrics["verdict"] += [
-        f"{name} is a control of {start}, and as that was not evaluated, it is not compared."
-        for name, start in run.without_start.items()
-    ]
+    metrics["verdict"] += run.not_evaluated.values()
     if run.episodes:
         metrics["episodes"] = {
             episodes.environment: episode_comparison.compare_episodes(episodes)
@@ -125,14 +122,6 @@ def compute_metrics(run: MeasuredRun) -> dict[str, Any]:
             environment_metrics["verdict"] for environment_metrics in metrics["episodes"].values()
         ]
     return metrics
-
-
-def describe_not_evaluated(policy: str, share: float) -> str:
-    """That a policy is in no table of problems, and why."""
-    return (
-        f"{policy} was not evaluated on problems: {share:.0%} of its completions were cut at the "
-        f"limit of tokens (evaluation.max_cut_share)"
-    )
 
 
 def write_report(
@@ -154,7 +143,7 @@ def write_report(
     plots.draw_training(folder / "plots", curves, results)
     outputs.write_json(folder / "metrics.json", metrics)
     setting = experiment.read_experiment(
-        run.data, run.plan, run.baseline, run.seeds,
+        run.data, run.plan, metrics["baseline"], results.seeds,
         histories=run.histories, model=model, engine=engine,
     )  # fmt: skip
     parts = sections.build_sections(

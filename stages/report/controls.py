@@ -18,13 +18,13 @@ one has an effect is adjusted by Holm's method among those of its kind.
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from stages.records.metrics import round_metric
 from stages.report.comparison import Difference, estimate_intervals, test_differences
 from stages.report.estimates import FIELDS, GREEDY, MEAN, TOKENS, Results
 from stages.report.stage_metrics import Plan
-from stages.report.verdict import Metrics, format_points, format_range, join_words
+from stages.report.verdict import Metrics, format_points, join_words
 
 KINDS = NO_EFFECT, NO_SKILL = "no_effect", "no_skill"
 MARGIN = 0.02
@@ -33,7 +33,6 @@ WITHOUT_ANSWERS = (
     "No answer can be checked, so the controls (key `control` of a row) are not compared."
 )
 Outcome = Literal["none", "different", "undecided", "untested"]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 CERTAINTY = {True: "", False: ", not significant", None: ", untested"}
 
 
@@ -42,12 +41,6 @@ def find_controls(plan: Plan, names: Collection[str]) -> dict[str, Mapping[str, 
     return {
         name: row for name, row in plan["policies"].items() if row.get("control") and name in names
     }
-
-
-def find_without_start(plan: Plan, evaluated: Collection[str]) -> dict[str, str]:
-    """Control -> the policy that it starts from, where that was not evaluated."""
-    rows = find_controls(plan, evaluated)
-    return {name: row["from"] for name, row in rows.items() if row["from"] not in evaluated}
 
 
 def leave_out(results: Results, names: Mapping[str, Any]) -> Results:
@@ -68,11 +61,17 @@ def add_controls(
 ) -> None:
     """Add the comparison of the controls, if there are any, to the report's metrics and verdict."""
     if rows and has_answers:
-        metrics["controls"] = compare_controls(results, rows)
-        warnings = describe_warnings(metrics["controls"])
-        metrics["verdict"] = [
-            *warnings, *metrics["verdict"], *describe_controls(metrics["controls"])
-        ]  # fmt: skip
+        metrics["controls"] = content = compare_controls(results, rows)
+        sentences = [
+            describe_no_effect(name, content) for name in content["differences"].get(NO_EFFECT, {})
+        ]
+        # What casts doubt on the verdict comes before it.
+        warnings = [sentence for sentence in sentences if sentence.startswith("Warning")]
+        rest = [sentence for sentence in sentences if sentence not in warnings]
+        rest += [
+            describe_no_skill(name, content) for name in content["differences"].get(NO_SKILL, {})
+        ]
+        metrics["verdict"] = [*warnings, *metrics["verdict"], *rest]
     elif rows:
         metrics["verdict"].append(WITHOUT_ANSWERS)
 
@@ -145,67 +144,35 @@ def judge_no_effect(difference: Difference) -> Outcome:
     return "none" if find_bound(difference) <= MARGIN else "undecided"
 
 
-def describe_warnings(controls: Metrics) -> list[str]:
-    """Sentences on controls that differ although they have nothing to learn."""
-    return [
-        f"Warning: {name} has nothing to learn and yet differs significantly from "
-        f"{controls['from'][name]}, by {format_points(difference)} points: "
-        + (
-            "in this comparison a gain of this size need not come from what a method learns."
-            if difference["value"] > 0
-            else "training alone costs as much, so a loss of this size says nothing of a method."
+def describe_no_effect(name: str, controls: Metrics) -> str:
+    """The sentence on a control that has nothing to learn."""
+    difference, start = controls["differences"][NO_EFFECT][name], controls["from"][name]
+    points = f"{format_points(difference)} points"
+    if difference["outcome"] == "different":
+        return (
+            f"Warning: {name} has nothing to learn and yet differs significantly from {start}, by "
+            f"{points}: a gain or a loss of this size need not come from what a method learns."
         )
-        for name, difference in controls["differences"].get(NO_EFFECT, {}).items()
-        if difference["outcome"] == "different"
+    reach = f"the interval reaches {100 * difference['bound']:.1f} points"
+    margin = f"±{100 * controls['margin']:g} points count as none"
+    result = {
+        "none": f"no difference, as it should be: {reach}, and {margin}",
+        "undecided": f"which is no proof that there is no difference: {reach}, and {margin}",
+        "untested": "fewer than three seeds are no test",
+    }[difference["outcome"]]
+    return f"With nothing to learn {name} is {points} from {start}; {result}."
+
+
+def describe_no_skill(name: str, controls: Metrics) -> str:
+    """The sentence on a control that is paid for no skill, and the policies that are better."""
+    gain = controls["differences"][NO_SKILL][name]
+    better = [
+        pair.removesuffix(f" - {name}")
+        for pair, difference in controls["beyond"].items()
+        if pair.endswith(f" - {name}") and difference["significant"] and difference["value"] > 0
     ]
-
-
-def describe_controls(controls: Metrics) -> list[str]:
-    """Sentences on the other controls."""
-    no_effect = controls["differences"].get(NO_EFFECT, {})
-    no_skill = controls["differences"].get(NO_SKILL, {})
-    by_outcome: dict[Outcome, list[str]] = {
-        outcome: [name for name in no_effect if no_effect[name]["outcome"] == outcome]
-        for outcome in OUTCOMES
-    }
-    sentences: list[str] = []
-    if names := by_outcome["none"]:
-        bound = 100 * max(no_effect[name]["bound"] for name in names)
-        sentences.append(
-            f"With nothing to learn no difference, as it should be: {join_words(names)}, within "
-            f"±{bound:.1f} points of where training started."
-        )
-    sentences += [
-        f"With nothing to learn {name} does not differ significantly from "
-        f"{controls['from'][name]}, which is no proof that there is no difference: the interval "
-        f"reaches {100 * no_effect[name]['bound']:.1f} points, and up to "
-        f"{100 * controls['margin']:g} would count as none."
-        for name in by_outcome["undecided"]
-    ]
-    if names := by_outcome["untested"]:
-        listed = f"{join_words(names)} ({format_range(no_effect, names)} points)"
-        sentences.append(f"With nothing to learn {listed}: fewer than three seeds are no test.")
-    if no_skill:
-        gains = join_words(
-            f"{name} ({format_points(gain)} points over {controls['from'][name]}"
-            f"{CERTAINTY[gain['significant']]})"
-            for name, gain in no_skill.items()
-        )
-        sentences.append(f"Paid for no skill: {gains}.{_describe_beyond(controls)}")
-    return sentences
-
-
-def _describe_beyond(controls: Metrics) -> str:
-    """The policies that are significantly better than every control without skill."""
-    is_better: dict[str, bool | None] = {}
-    for pair, difference in controls["beyond"].items():
-        name, significant = pair.partition(" - ")[0], difference["significant"]
-        is_above = significant and difference["value"] > 0
-        is_better[name] = is_above and is_better.get(name, True)
-    if not is_better or None in is_better.values():
-        return ""
-    above = [name for name, better in is_better.items() if better]
-    below = [name for name, better in is_better.items() if not better]
-    not_better = f"; not so: {join_words(below)}" if below else ""
-    listed = join_words(above or ["no policy"])
-    return f" Significantly better than each of these: {listed}{not_better}."
+    beyond = f"; significantly better than it: {join_words(better or ['no policy'])}"
+    return (
+        f"Paid for no skill {name} is {format_points(gain)} points from {controls['from'][name]}"
+        f"{CERTAINTY[gain['significant']]}{'' if gain['significant'] is None else beyond}."
+    )

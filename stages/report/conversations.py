@@ -1,8 +1,7 @@
 """Conversations of policies with an environment, from starts that fixed rules choose."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 
@@ -10,15 +9,6 @@ from stages.records.conversations import Line, describe_outcome, list_lines, nam
 from stages.records.episodes import Episode
 from stages.report.episode_comparison import EnvironmentEpisodes
 from stages.report.transcripts import DRAWN, TITLE, choose_groups, draw_order, shorten
-
-MAX_MESSAGES = 40
-"""Of a conversation, its beginning and end."""
-RULE = (
-    "Conversations: of each start the first episode whose environment did not fail. Starts are "
-    "drawn at random, or chosen by a fixed rule, none twice: those where, of the two policies that "
-    "differ most, one succeeds with most seeds and the other does not, and the reverse. Shown is "
-    "the first seed with the largest such difference; ties are broken by a draw."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +31,7 @@ class Conversation:
 
 
 def choose_conversations(played: EnvironmentEpisodes) -> dict[str, list[Conversation]]:
-    """Title -> conversations: where the two policies differ most, and drawn at random."""
+    """Title -> conversations: where each policy and the first differ most, and at random."""
     names = list(played.policies)
     shown = [[seed.shown for seed in seeds] for seeds in played.policies.values()]
     ids = [episode.id for episode in shown[0][0]]
@@ -56,41 +46,23 @@ def choose_conversations(played: EnvironmentEpisodes) -> dict[str, list[Conversa
         lines += list_lines(first)[: first.num_start_messages]
         return Conversation(
             f"{ids[start]}: {reason}seed {played.seeds[seed]}",
-            [*shorten_lines(lines)],
+            shorten_lines(lines),
             [show_play(policy, episode) for policy, episode in episodes.items()],
         )
 
     order = draw_order(ids, played.seeds[0])
     random = [show(start, 0, range(len(names)), "") for start in order[:DRAWN]]
     groups = choose_groups(names, success, order[DRAWN:], show, "successful")
-    return {**dict(islice(groups, 1)), TITLE: random}
+    return {**dict(groups), TITLE: random}
 
 
 def show_play(policy: str, episode: Episode) -> Play:
     """An episode from the policy's first turn on."""
     lines = list_lines(episode)[episode.num_start_messages :]
     outcome = describe_outcome(episode)
-    return Play(policy, episode.success, outcome, [*shorten_lines(lines)])
+    return Play(policy, episode.success, outcome, shorten_lines(lines))
 
 
-def shorten_lines(lines: Sequence[Line]) -> Iterator[Line]:
-    """Lines with shortened text; of more than `MAX_MESSAGES` without the middle, and how many."""
-    half = MAX_MESSAGES // 2
-    for at, line in enumerate(lines):
-        if len(lines) <= MAX_MESSAGES or at < half or at >= len(lines) - half:
-            yield Line(line.heading, shorten(line.text))
-        elif at == half:
-            yield Line("", f"[{len(lines) - 2 * half:,} messages not shown]")
-
-
-def render_conversation(conversation: Conversation) -> str:
-    """A conversation as plain text."""
-    parts = [conversation.reason, *map(_render_line, conversation.start)]
-    for play in conversation.plays:
-        result = "success" if play.success else "no success"
-        parts += [f"== {play.policy}: {result}; {play.outcome}", *map(_render_line, play.lines)]
-    return "\n\n".join(parts)
-
-
-def _render_line(line: Line) -> str:
-    return f"[{line.heading}]\n{line.text}" if line.heading else line.text
+def shorten_lines(lines: Sequence[Line]) -> list[Line]:
+    """Lines with shortened text."""
+    return [Line(line.heading, shorten(line.text)) for line in lines]

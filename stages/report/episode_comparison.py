@@ -46,13 +46,16 @@ MEASURES: dict[str, Callable[[Episode], float]] = {
 class SeedEpisodes:
     """Episodes of a policy and a seed in an environment, by start."""
 
-    ids: list[str]
-    """Of the starts."""
     means: dict[str, list[float]]
     """Measure -> its mean of each start; not a number where all its episodes failed."""
     endings: Counter[str]
     shown: list[Episode]
     """The first episode of each start that did not fail, else the first."""
+
+    @property
+    def ids(self) -> list[str]:
+        """Of the starts."""
+        return [episode.id for episode in self.shown]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,13 +114,10 @@ def read_episodes(
 
 def group_episodes(episodes: Iterable[Episode]) -> SeedEpisodes:
     """The episodes of a file, which has those of a start one after the other."""
-    grouped = SeedEpisodes(
-        ids=[], means={name: [] for name in MEASURES}, endings=Counter(), shown=[]
-    )
-    for start, group in itertools.groupby(episodes, key=lambda episode: episode.id):
+    grouped = SeedEpisodes(means={name: [] for name in MEASURES}, endings=Counter(), shown=[])
+    for _, group in itertools.groupby(episodes, key=lambda episode: episode.id):
         of_start = list(group)
         played = [episode for episode in of_start if episode.ending != FAILED]
-        grouped.ids.append(start)
         grouped.endings.update(episode.ending for episode in of_start)
         grouped.shown.append((played or of_start)[0])
         for name, measure in MEASURES.items():

@@ -4,17 +4,18 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from stages.algorithms.selection.best_of_n import pass_at_k
-from stages.records import lines
+from stages.records import lines, temperatures
 from stages.records.metrics import read_metrics, round_metric
 from stages.records.pools import ProblemResult, ScoredPrompt
+from stages.records.temperatures import Split, TemperatureResult
 from stages.report.evaluation_config import CUT
-from stages.report.sharpening import PolicyTemperatures, Table, read_temperatures
+from stages.report.sharpening import PolicyTemperatures, Table
 
 MEAN, GREEDY, MAJORITY, PASS = "mean_accuracy", "greedy_accuracy", "majority", "pass"
 BEST_OF, WEIGHTED, TOKENS = "best_of", "weighted", "mean_tokens"
@@ -31,6 +32,9 @@ OF_SAMPLES = ("truncation_rate", TOKENS)
 """Estimates of samples without a gold answer, besides the scores of rewards."""
 IN_LOOP = "in_loop/test_greedy"
 """Share of greedy completions truncated while repeating themselves; absent below 1 %."""
+
+
+RowT = TypeVar("RowT", ProblemResult, ScoredPrompt)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,23 +103,29 @@ def find_not_evaluated(
     return {policy: max(of_policy) for policy, of_policy in shares.items() if of_policy}
 
 
-def read_results(
-    folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence: float
-) -> Results:
-    """The results of the policies, the baseline first, as `evaluate` wrote them below `folder`."""
+def read_rows(
+    folder: Path, policies: Sequence[str], seeds: Sequence[int], kind: type[RowT]
+) -> dict[str, list[list[RowT]]]:
+    """Policy -> of each seed the rows of its per_problem.jsonl, which are of the same problems."""
     rows = {
         policy: [
-            list(lines.read_lines(folder / f"{policy}/{seed}/per_problem.jsonl", ProblemResult))
+            list(lines.read_lines(folder / f"{policy}/{seed}/per_problem.jsonl", kind))
             for seed in seeds
         ]
         for policy in dict.fromkeys(policies)
     }
-    baseline = policies[0]
-    first = rows[baseline][0]
+    ids = [[row.id for row in of_seed] for of_policy in rows.values() for of_seed in of_policy]
+    check_ids(ids[0], ids, "test problems")
+    return rows
+
+
+def read_results(
+    folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence: float
+) -> Results:
+    """The results of the policies, the baseline first, as `evaluate` wrote them below `folder`."""
+    rows = read_rows(folder, policies, seeds, ProblemResult)
+    first = rows[policies[0]][0]
     ids = [row.id for row in first]
-    check_ids(
-        ids, ([row.id for row in of_seed] for of in rows.values() for of_seed in of), "problems"
-    )
     estimates = {
         policy: list(map(collect_estimates, of_seeds)) for policy, of_seeds in rows.items()
     }
@@ -138,6 +148,37 @@ def read_results(
         confidence=confidence,
         temperatures=by_temperature,
     )
+
+
+def read_temperatures(folder: Path, seeds: Sequence[int], ids: Sequence[str]) -> PolicyTemperatures:
+    """Accuracies of a policy by temperature; `ids`: of the test problems."""
+    rows = [
+        list(lines.read_lines(folder / f"{seed}/{temperatures.FILE}", TemperatureResult))
+        for seed in seeds
+    ]
+    sampled = [[row for row in of_seed if row.file == "test"] for of_seed in rows]
+    check_ids(ids, ([row.id for row in of_seed] for of_seed in sampled), "test problems")
+
+    def tabulate(split: Split, reading: str) -> dict[float, Any]:
+        present = dict.fromkeys(row.temperature for row in rows[0] if row.split == split)
+        return {
+            temperature: np.array(
+                [
+                    [
+                        getattr(row, reading)
+                        for row in of_seed
+                        if (row.split, row.temperature) == (split, temperature)
+                    ]
+                    for of_seed in rows
+                ]
+            )
+            for temperature in present
+        }
+
+    return PolicyTemperatures(
+        sampled=sampled[0][0].temperature, dev=tabulate("dev", "accuracy"),
+        test=tabulate("test", "accuracy"), lenient=tabulate("test", "lenient"),
+    )  # fmt: skip
 
 
 def collect_estimates(results: Sequence[ProblemResult]) -> dict[str, Float[np.ndarray, " problem"]]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from stages.records.metrics import read_metrics
 from stages.report.stage_metrics import History, Plan
-from stages.report.tables import NOTHING, Rows
+from stages.report.tables import Rows
 from stages.report.verdict import join_words
 from stages.runtime import outputs
 
@@ -179,24 +179,11 @@ def tabulate_method(
         )
     }  # fmt: skip
     low, high = min(steps), max(steps)
-    sizes = list_sizes({key: value for key, value in row.items() if key not in WORDS})
+    sizes = [f"{key}: {json.dumps(value)}" for key, value in row.items() if key not in WORDS]
     return {
         "method": row["train"].upper(), "preset": row["preset"], "from": row["from"],
         "on": row["on"], **({SIZES: ", ".join(sizes)} if sizes else {}),
         "steps": f"{low:,}" if low == high else f"{low:,} to {high:,}",
-        "learning rate": f"{rate:.3g}" if rate else NOTHING,
+        "learning rate": f"{rate:.3g}" if rate else "",
         **{label: f"{count:,.0f}" for label, count in tokens.items()},
     }  # fmt: skip
-
-
-def list_sizes(sizes: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """`num_steps: 8` and `optim.learning_rate: 0.0001` of nested keys."""
-    return [
-        text
-        for key, value in sizes.items()
-        for text in (
-            list_sizes(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else [f"{prefix}{key}: {value}"]
-        )
-    ]

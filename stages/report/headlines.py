@@ -7,25 +7,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.report.estimates import BEST_TEMPERATURE
+from stages.report.estimates import BEST_TEMPERATURE, GREEDY, MEAN, TOKENS
 from stages.runtime import outputs
 
-GAIN, GAIN_AT_BEST = "gain", "gain_at_best_temperature"
 SHARES = {
-    "accuracy": ("mean_accuracy", "value"),
-    "accuracy_low": ("mean_accuracy", "low"),
-    "accuracy_high": ("mean_accuracy", "high"),
-    "gain": (GAIN, "value"),
-    "gain_low": (GAIN, "low"),
-    "gain_high": (GAIN, "high"),
-    "accuracy_at_best_temperature": (BEST_TEMPERATURE, "value"),
-    "gain_at_best_temperature": (GAIN_AT_BEST, "value"),
-    "greedy_accuracy": ("greedy_accuracy", "value"),
-    "strict_accuracy": ("mean_strict", "value"),
-    "dev_accuracy": ("dev_accuracy", "value"),
-    "truncated": ("truncation_rate", "value"),
+    "accuracy": ("policies", MEAN, "value"),
+    "accuracy_low": ("policies", MEAN, "low"),
+    "accuracy_high": ("policies", MEAN, "high"),
+    "gain": ("gains", MEAN, "value"),
+    "gain_low": ("gains", MEAN, "low"),
+    "gain_high": ("gains", MEAN, "high"),
+    "accuracy_at_best_temperature": ("policies", BEST_TEMPERATURE, "value"),
+    "gain_at_best_temperature": ("gains", BEST_TEMPERATURE, "value"),
+    "greedy_accuracy": ("policies", GREEDY, "value"),
+    "strict_accuracy": ("policies", "mean_strict", "value"),
+    "dev_accuracy": ("policies", "dev_accuracy", "value"),
+    "truncated": ("policies", "truncation_rate", "value"),
 }
-"""Name of the file -> estimate in the report's metrics, and which of its numbers, in percent."""
+"""Name of the file -> part of the report's metrics, measure, and which number, in percent."""
 CONTROLS = {"control": "value", "control_low": "low", "control_high": "high"}
 """Name of the file -> number of a control's difference from the policy that it started from."""
 COUNTS = ("trained_tokens", "generated_tokens")
@@ -33,34 +32,34 @@ COUNTS = ("trained_tokens", "generated_tokens")
 
 def write_headlines(folder: Path, metrics: Mapping[str, Any]) -> None:
     """Write the headline numbers of the report's metrics into a folder."""
-    gains, at_best = (metrics["gains"].get(m, {}) for m in ("mean_accuracy", BEST_TEMPERATURE))
-    numbers: dict[str, dict[str, int | float]] = {}
-    for policy, estimates in metrics["policies"].items():
-        of_policy = {
-            **estimates, GAIN: gains.get(policy, {}), GAIN_AT_BEST: at_best.get(policy, {}),
-        }  # fmt: skip
-        costs = metrics["costs"]["policies"].get(policy, {})
-        headlines = {
-            name: round(100 * of_policy[key][field], 2)
-            for name, (key, field) in SHARES.items()
-            if field in of_policy.get(key, {})
-        }
-        headlines |= {key: round(costs[key]) for key in COUNTS if key in costs}
-        headlines |= {
-            key.replace("/", "_"): round(estimate["value"], 4)
-            for key, estimate in estimates.items()
-            if key == "mean_tokens" or "reward/" in key
-        }
-        for name, number in headlines.items():
-            numbers.setdefault(name, {})[policy] = number
+    policies, costs = metrics["policies"], metrics["costs"]["policies"]
+    by_measure: dict[str, dict[str, Any]] = {}
+    for policy, estimates in policies.items():
+        for measure, estimate in estimates.items():
+            by_measure.setdefault(measure, {})[policy] = estimate
+    parts = {"policies": by_measure, "gains": metrics["gains"]}
+    numbers: dict[str, dict[str, int | float]] = {
+        name: _to_percent(parts[part].get(measure, {}), field)
+        for name, (part, measure, field) in SHARES.items()
+    }
+    for kind in COUNTS:
+        numbers[kind] = {name: round(costs[name][kind]) for name in policies if name in costs}
+    for measure, estimates in by_measure.items():
+        if measure == TOKENS or "reward/" in measure:
+            numbers[measure.replace("/", "_")] = {
+                policy: round(estimate["value"], 4) for policy, estimate in estimates.items()
+            }
     differences = metrics.get("controls", {}).get("differences", {})
-    for control, difference in (pair for kind in differences.values() for pair in kind.items()):
+    for kind in differences.values():
         for name, field in CONTROLS.items():
-            numbers.setdefault(name, {})[control] = round(100 * difference[field], 2)
+            numbers.setdefault(name, {}).update(_to_percent(kind, field))
     for environment, played in metrics.get("episodes", {}).items():
-        numbers[f"success_{environment}"] = {
-            policy: round(100 * estimates["success"]["value"], 2)
-            for policy, estimates in played["policies"].items()
-        }
+        success = {policy: of["success"] for policy, of in played["policies"].items()}
+        numbers[f"success_{environment}"] = _to_percent(success, "value")
     for name, of_policies in numbers.items():
-        outputs.write_json(folder / f"{name}.json", of_policies)
+        if of_policies:
+            outputs.write_json(folder / f"{name}.json", of_policies)
+
+
+def _to_percent(estimates: Mapping[str, Any], field: str) -> dict[str, int | float]:
+    return {policy: round(100 * of[field], 2) for policy, of in estimates.items()}

@@ -6,13 +6,10 @@ as far as something is known; the words are in model_card.md.j2. Equal inputs, e
 no machine.
 """
 
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from ruamel.yaml import YAML
 
 from stages.report import markdown
 from stages.report.experiment import shorten_path
@@ -55,7 +52,8 @@ def render_card(
         base=model["path"] and shorten_path(model["path"]),
         has_golds=all(ACCURACY in metrics for metrics in evaluation.values()),
         seeds=seeds, evaluation=evaluation, inline=_inline, method=METHODS[row["train"]],
-        header=_header(name, model, data, evaluation),
+        licence=_find_licence(data["licence"]), accuracies=_list_accuracies(evaluation),
+        is_of_hub=model["path"] is not None and not Path(model["path"]).is_dir(),
         parents=", ".join(parents) or "nothing but the base model",
         presets=presets,
         header_of_results=["", "mean", *(f"seed {seed}" for seed in seeds)],
@@ -84,35 +82,18 @@ def find_environment(plan: Metrics, row: Metrics) -> str | None:
     return find_environment(plan, plan[table][name]) if is_row else None
 
 
-def _header(name: str, model: Metrics, data: Metrics, evaluation: Mapping[int, Metrics]) -> str:
-    # `unknown` is the hub's own word.
-    text, source = str(data["licence"] or "unknown"), _list_sources(data)
-    licence = text.split(" ", maxsplit=1)[0].lower()
-    is_known = licence in LICENCES or not data["licence"]
-    content: dict[str, Any] = {"license": licence if is_known else "other"}
-    if not is_known:
-        content["license_name"] = data["licence"]
-    if model["path"] is not None and not Path(model["path"]).is_dir():  # else no hub has it
-        content["base_model"] = model["path"]
-    accuracies = [
-        {"type": "accuracy", "name": f"{label}, mean of the seeds", "value": _mean(key, evaluation)}
+def _find_licence(licence: str | None) -> str:
+    """The hub's name of a licence; `unknown` and `other` are its own words."""
+    word = (licence or "unknown").split(" ", maxsplit=1)[0].lower()
+    return word if word in LICENCES or not licence else "other"
+
+
+def _list_accuracies(evaluation: Mapping[int, Metrics]) -> list[tuple[str, float]]:
+    return [
+        (label, _mean(key, evaluation))
         for key, label in (("greedy_accuracy", "greedy decoding"), (ACCURACY, "one sample"))
         if evaluation and all(key in metrics for metrics in evaluation.values())
     ]
-    dataset = {"name": f"{source}, test split", "type": source, "split": "test"}
-    task = {"type": "text-generation"}
-    results = [{"task": task, "dataset": dataset, "metrics": accuracies}]
-    content |= {
-        "language": ["en"], "library_name": "transformers", "pipeline_tag": "text-generation",
-        "tags": ["posttrain"],
-    }  # fmt: skip
-    if accuracies:
-        content["model-index"] = [{"name": name, "results": results}]
-    yaml, stream = YAML(typ="safe", pure=True), io.StringIO()
-    yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False  # pyright: ignore[reportAttributeAccessIssue]
-    yaml.dump(content, stream)
-    return stream.getvalue()
 
 
 def _list_sources(data: Metrics) -> str:

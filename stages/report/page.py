@@ -16,7 +16,6 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from stages.report.conversations import Conversation, render_conversation
 from stages.report.markdown import render_table
 from stages.report.sections import Section, drop_empty
 
@@ -37,7 +36,7 @@ def write_report(
 
     The first sentence of the verdict and the first of `parts`, the head, come before all else.
     Sections without content are left out. The Markdown, for a terminal and for MLflow, has no
-    transcripts. `facts` say what was compared.
+    transcripts and conversations. `facts` say what was compared.
     """
 
     def inline(file: str) -> str:
@@ -56,20 +55,12 @@ def write_report(
     (folder / "report.html").write_text(page, encoding="utf-8")
     text = _render(
         "page.md.j2",
-        {"table": render_table, "conversation": render_markdown_conversation},
+        {"table": render_table},
         content | {"sections": drop_empty(parts, transcripts=False)},
     )
     text = re.sub(r"\n{3,}", "\n\n", text)
     (folder / "report.md").write_text(text.strip() + "\n", encoding="utf-8")
     (folder / "verdict.txt").write_text("\n".join(verdict) + "\n", encoding="utf-8")
-
-
-def render_markdown_conversation(conversation: Conversation) -> str:
-    """A conversation as a code block, in which nothing is Markdown."""
-    text = escape_invisible(render_conversation(conversation))
-    longest = max(map(len, re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{text}\n{fence}"
 
 
 def mark_code(text: str) -> Markup:

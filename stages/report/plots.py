@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from stages.config import read_yaml
 from stages.report import verdict
 from stages.report.estimates import (
     BEST_OF,
@@ -24,7 +25,6 @@ from stages.report.estimates import (
     MAJORITY,
     MEAN,
     PASS,
-    WEIGHTED,
     Results,
 )
 from stages.report.stage_metrics import History
@@ -35,39 +35,19 @@ GREY, BLUE, RED, GREEN, PINK = "#555555", "#0072B2", "#D55E00", "#009E73", "#CC7
 ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 
 _ORDER = (GREY, BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
-_STYLE: Any = {
-    "font.size": 10, "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
-    "axes.titlesize": 9.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
-    "axes.spines.top": False, "axes.spines.right": False,
-    "axes.facecolor": "none", "axes.grid": True, "grid.color": "#E6E6E6", "axes.axisbelow": True,
-    "legend.frameon": False,
-    "savefig.dpi": 140, "figure.constrained_layout.use": True,
-    "svg.fonttype": "none",  # words as text: smaller, and read aloud
-    "svg.hashsalt": "posttrain",  # or ids in the file would be random
-}  # fmt: skip
+_WORDS: Any = read_yaml(Path(__file__).with_suffix(".yaml"))
 _LINES = (BLACK, GREY, *_ORDER[1:-1])
 MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
 """Of the lines in one panel, so that they differ without colour, too."""
-DARK = {
-    "#ffffff": "#16181c", "#e6e6e6": "#33383f", "#000000": "#e6e8eb", GREY: "#b4b8be",
-    BLUE: "#5cb3ee", RED: "#ff8f4d", GREEN: "#35c795", PINK: "#e5a3c6", ORANGE: "#f0b43c",
-    SKY: "#8fd0f5",
-}  # fmt: skip
-"""Colour of a plot -> the one in its place where the reader prefers a dark page."""
+DARK = "svg{filter:invert(1) hue-rotate(180deg)}"
+"""Where the reader prefers a dark page: light and dark change places, and hues stay."""
 _NO_METADATA: Any = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
 COLUMNS = 3
 WIDTH = 5.2
 """Inches of the plots at the head: on a phone shown whole, with words still large enough."""
 MAX_POINTS = 150
 """Of a training curve."""
-SHOWN = {
-    "reward/mean": "reward", "reward/accuracy": "accuracy on training problems",
-    "loss/nll": "loss, nats/token", "loss/forward_kl": "KL from the teacher, nats/token",
-    "loss/preference": "preference loss",
-    "margin/accuracy": "pairs ordered rightly", "logprobs/chosen": "log-probability of the chosen",
-    "kl/k1": "KL to reference, nats/token", "entropy": "entropy, nats/token",
-    "length/mean": "tokens a completion", "length/truncated": "share cut at the limit",
-}  # fmt: skip
+SHOWN: dict[str, str] = _WORDS["curves"]
 """Metric -> what it is called; those that a policy's history has are drawn, in this order."""
 Curves = dict[str, Float[np.ndarray, "seed step"]]
 """Metric of `SHOWN` -> its values; of seeds of unequal length as many steps as all have."""
@@ -82,19 +62,12 @@ def save_figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
     """
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)
+        mpl.rcParams.update(_WORDS["style"])
         new_figure = Figure(figsize=(width, height))
         yield new_figure
         new_figure.savefig(path, metadata=_NO_METADATA[path.suffix])
     if path.suffix == ".svg":
-        rules = "".join(
-            f'[style*="{kind}: {light.lower()}"]{{{kind}:{dark}!important}}'
-            for light, dark in DARK.items()
-            for kind in ("fill", "stroke")
-        )
-        # What is black has no fill of its own.
-        style = f"svg{{fill:{DARK['#000000']}}}{rules}"
-        dark_style = f"@media (prefers-color-scheme: dark){{{style}}}"
+        dark_style = f"@media (prefers-color-scheme: dark){{{DARK}}}"
         text = path.read_text(encoding="utf-8")
         # To a hundredth of a point: half as large.
         rounded = re.sub(r' d="[^"]*"', lambda line: re.sub(r"(\.\d\d)\d+", r"\1", line[0]), text)
@@ -201,15 +174,7 @@ def _draw_estimate(
 
 
 def draw_accuracy_by_n(folder: Path, results: Results) -> None:
-    """One panel per policy: pass@n, majority, best-of-n; in the numbers also votes by weight."""
-    rows = (
-        [policy, method, n, f"{table.mean():.6f}"]
-        for policy, tables in results.tables.items()
-        for name, table in tables.items()
-        for method, _, n in [name.rpartition("/")]
-        if method.partition("/")[0] in (PASS, MAJORITY, BEST_OF, WEIGHTED)
-    )
-    _write_csv(folder / "accuracy_by_n.csv", ["policy", "method", "n", "accuracy"], rows)
+    """One panel per policy: pass@n, majority, best-of-n."""
     labels = {PASS: "any right (pass@n)", MAJORITY: "majority"}
     path = folder / "accuracy_by_n.svg"
     with _open_panels(path, list(results.tables), "samples", height=2.3, sharey=True) as panels:

@@ -11,9 +11,8 @@ from scipy import stats
 from stages.records.metrics import round_metric
 from stages.records.problems import Prompt
 from stages.records.rescored import Rescored
-from stages.report import page, plots
-from stages.report.sections import CaptionedTable, Image, Section
-from stages.report.tables import NOTHING
+from stages.report import page
+from stages.report.sections import CaptionedTable, Section
 from stages.report.transcripts import Transcript, shorten
 
 NUM_SHOWN = 20
@@ -23,27 +22,22 @@ NUM_PARTS = 8
 
 
 def write_page(folder: Path, title: str, meaning: str, rows: Sequence[Rescored]) -> None:
-    """Write report.html, report.md and plots/ to an empty folder.
+    """Write report.html and report.md to an empty folder.
 
     `title` says which completions are rewarded by what, `meaning` what the old reward is.
     """
-    (folder / "plots").mkdir()
-    images = list[Image]()
-    if rows[-1].step > 0:  # of training
-        draw_steps(folder / "plots" / "steps.svg", rows)
-        images.append(Image("steps.svg", "Mean of both rewards at each step, one line per seed"))
     flips, checks = find_flips(rows), [row for row in rows if row.correct != row.correct_now]
     means = CaptionedTable(
         "Means of both rewards, their rank correlation (Spearman), and the share of completions "
         "that change sides, of each seed and of parts of its training",
-        list(tabulate_means(rows, {id(row) for row in flips})),
+        list(tabulate_means(rows)),
     )
     sides = (
         "Above the mean of their group by one reward and below it by the other, so that the sign "
         "of a group advantage flips; the largest changes first."
     )
     sections = [
-        Section("", [means, *images]),
+        Section("", [means]),
         Section("Completions that change sides", [sides, *show(flips)]),
         Section(
             "Other verdicts",
@@ -69,54 +63,46 @@ def write_page(folder: Path, title: str, meaning: str, rows: Sequence[Rescored])
 
 
 def summarise(rows: Sequence[Rescored]) -> dict[str, Any]:
-    """The numbers of metrics.json: of all completions, or of those of a seed or a step."""
-    correlation = correlate_ranks(rows)
+    """Means and counts of these completions, and Spearman's rank correlation of both rewards.
+
+    The correlation is None where a reward does not vary.
+    """
+    old, new = (np.array([getattr(row, key) for row in rows]) for key in ("old", "new"))
+    varies = np.ptp(old) > 0 and np.ptp(new) > 0
+    correlation: Any = stats.spearmanr(old, new) if varies else None
     return {
         "completions": len(rows),
-        "same_reward": sum(row.old == row.new for row in rows),
-        "old": round_metric(float(np.mean([row.old for row in rows]))),
-        "new": round_metric(float(np.mean([row.new for row in rows]))),
-        "rank_correlation": None if correlation is None else round_metric(correlation),
+        "same_reward": int((old == new).sum()),
+        "old": round_metric(old.mean()),
+        "new": round_metric(new.mean()),
+        "rank_correlation": round_metric(correlation.statistic) if varies else None,
         "change_sides": len(find_flips(rows)),
         "other_verdicts": sum(row.correct != row.correct_now for row in rows),
     }
 
 
-def correlate_ranks(rows: Sequence[Rescored]) -> float | None:
-    """Spearman's rank correlation; None where a reward does not vary."""
-    old, new = (np.array([getattr(row, key) for row in rows]) for key in ("old", "new"))
-    if len(old) < 2 or np.ptp(old) == 0 or np.ptp(new) == 0:
-        return None
-    result: Any = stats.spearmanr(old, new)
-    return float(result.statistic)
-
-
-def tabulate_means(rows: Sequence[Rescored], flips: set[int]) -> Iterator[dict[str, str]]:
+def tabulate_means(rows: Sequence[Rescored]) -> Iterator[dict[str, str]]:
     """A row for each seed, and for each part of its training."""
     for seed, of_seed in groupby(rows, key=lambda row: row.seed):
         batch = list(of_seed)
-        yield tabulate_part(str(seed), "all", batch, flips)
+        yield {"seed": str(seed), "steps": "all"} | format_means(batch)
         last = batch[-1].step
         edges = np.unique(np.linspace(0, last + 1, min(NUM_PARTS, last + 1) + 1).astype(int))
         for start, end in pairwise(edges) if last else ():
             part = [row for row in batch if start <= row.step < end]
             steps = str(end) if end == start + 1 else f"{start + 1}-{end}"
-            yield tabulate_part(str(seed), steps, part, flips)
+            yield {"seed": str(seed), "steps": steps} | format_means(part)
 
 
-def tabulate_part(
-    seed: str, steps: str, rows: Sequence[Rescored], flips: set[int]
-) -> dict[str, str]:
-    """A row of the table: means of both rewards, their correlation, the share that flips."""
-    correlation = correlate_ranks(rows)
-    share = sum(id(row) in flips for row in rows) / len(rows)
+def format_means(rows: Sequence[Rescored]) -> dict[str, str]:
+    """Means of both rewards, their correlation, the share that changes sides."""
+    numbers = summarise(rows)
+    correlation = numbers["rank_correlation"]
     return {
-        "seed": seed,
-        "steps": steps,
-        "old, mean": f"{np.mean([row.old for row in rows]):.4f}",
-        "new, mean": f"{np.mean([row.new for row in rows]):.4f}",
-        "rank correlation": NOTHING if correlation is None else f"{correlation:.3f}",
-        "change sides, %": f"{100 * share:.1f}",
+        "old, mean": f"{numbers['old']:.4f}",
+        "new, mean": f"{numbers['new']:.4f}",
+        "rank correlation": "" if correlation is None else f"{correlation:.3f}",
+        "change sides, %": f"{100 * numbers['change_sides'] / len(rows):.1f}",
     }
 
 
@@ -148,25 +134,3 @@ def show(rows: Sequence[Rescored]) -> Iterator[Transcript]:
         place = f"seed {row.seed}, step {row.step + 1}, sample {row.index}; {was} at the time"
         reward = f"{row.old:g} → {row.new:g}"
         yield Transcript(prompt, place, [(reward, shorten(row.completion), row.correct_now)])
-
-
-def draw_steps(path: Path, rows: Sequence[Rescored]) -> None:
-    """Mean of both rewards at each step, one line per seed."""
-    of_steps: dict[tuple[int, int], list[Rescored]] = {}
-    for row in rows:
-        of_steps.setdefault((row.seed, row.step), []).append(row)
-    seeds = sorted({seed for seed, _ in of_steps})
-    colours = plots.assign_colours(["", *map(str, seeds)])
-    with plots.save_figure(path, width=8.0, height=3.2) as figure:
-        for axes, key in zip(figure.subplots(1, 2), ("old", "new"), strict=True):
-            axes.set(title=f"{key} reward, mean", xlabel="step")
-            for place, seed in enumerate(seeds):
-                steps = sorted(step for seed_of_step, step in of_steps if seed_of_step == seed)
-                means = [
-                    np.mean([getattr(row, key) for row in of_steps[seed, step]]) for step in steps
-                ]
-                axes.plot(
-                    [step + 1 for step in steps], means, color=colours[str(seed)],
-                    linestyle=plots.DASHES[place % len(plots.DASHES)], label=f"seed {seed}",
-                )  # fmt: skip
-        figure.axes[0].legend()

@@ -16,45 +16,35 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from stages.records import lines
 from stages.records.metrics import read_metrics
 from stages.records.pools import ScoredPrompt
 from stages.report.comparison import estimate_intervals, test_gains
-from stages.report.estimates import OF_SAMPLES, TOKENS, Results, Table, check_ids
+from stages.report.estimates import OF_SAMPLES, TOKENS, Results, Table, read_rows
 
 
 def read_scored_results(
     folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence: float
 ) -> Results:
     """The results of the policies, the baseline first, as `evaluate` wrote them below `folder`."""
-    names = list(dict.fromkeys(policies))
-    rows = {
-        (name, seed): list(
-            lines.read_lines(folder / f"{name}/{seed}/per_problem.jsonl", ScoredPrompt)
-        )
-        for name in names
-        for seed in seeds
-    }
-    first = rows[names[0], seeds[0]]
-    ids = [row.id for row in first]
-    check_ids(ids, ([row.id for row in results] for results in rows.values()), "test prompts")
-    scorers = list(first[0].scores)
-
-    def table(policy: str, measure: str) -> Table:
-        return np.array([[getattr(row, measure) for row in rows[policy, seed]] for seed in seeds])
+    rows = read_rows(folder, policies, seeds, ScoredPrompt)
+    names, first = list(rows), rows[policies[0]][0]
 
     def scores(policy: str, scorer: str) -> Float[np.ndarray, "seed prompt sample"]:
-        return np.array([[row.scores[scorer] for row in rows[policy, seed]] for seed in seeds])
+        return np.array([[row.scores[scorer] for row in of_seed] for of_seed in rows[policy]])
 
     tables: dict[str, dict[str, Table]] = {}
-    for name in names:
-        tables[name] = {measure: table(name, measure) for measure in OF_SAMPLES}
-        for scorer in scorers:
+    for name, of_seeds in rows.items():
+        tables[name] = {
+            measure: np.array([[getattr(row, measure) for row in of_seed] for of_seed in of_seeds])
+            for measure in OF_SAMPLES
+        }
+        for scorer in first[0].scores:
             policy_scores, baseline_scores = scores(name, scorer), scores(names[0], scorer)
             tables[name][f"reward/{scorer}"] = policy_scores.mean(axis=-1)
             tables[name][f"wins/{scorer}"] = win_rates(policy_scores, baseline_scores)
     return Results(
-        seeds=list(seeds), ids=ids, num_samples=len(next(iter(first[0].scores.values()), ())),
+        seeds=list(seeds), ids=[row.id for row in first],
+        num_samples=len(next(iter(first[0].scores.values()), ())),
         ns=[], tables=tables, halves={},
         metrics={name: read_metrics(folder / name, seeds) for name in names}, confidence=confidence,
     )  # fmt: skip

@@ -4,15 +4,15 @@ The words, and what stands where, are in sections.md.j2. A word in backticks is 
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stages.algorithms.statistics.crossed_means import MIN_SEEDS
-from stages.report import conversations, markdown, tables
+from stages.report import markdown, tables
 from stages.report.conversations import Conversation
-from stages.report.tables import Rows
+from stages.report.tables import NOTHING, Column, Rows
 from stages.report.transcripts import Transcript
 from stages.report.verdict import Metrics
 
@@ -42,9 +42,9 @@ class CaptionedTable:
 
     @property
     def cells(self) -> list[list[str]]:
-        """The rows' texts, by column."""
+        """The rows' texts, by column; a dash where a row has none."""
         columns = self.columns
-        return [[row.get(column, "") for column in columns] for row in self.rows]
+        return [[row.get(column) or NOTHING for column in columns] for row in self.rows]
 
     @property
     def words(self) -> set[str]:
@@ -71,7 +71,7 @@ def drop_empty(blocks: Sequence[Block], *, transcripts: bool = True) -> list[Blo
 
     Args:
         blocks: The blocks of a page or of a section.
-        transcripts: Whether these are content; without, they are dropped, too.
+        transcripts: Whether these, and conversations, are content; without, they are dropped, too.
     """
     filled: list[Block] = []
     for block in blocks:
@@ -81,7 +81,7 @@ def drop_empty(blocks: Sequence[Block], *, transcripts: bool = True) -> list[Blo
                 filled.append(Section(block.title, inner))
         elif isinstance(block, CaptionedTable):
             filled += [block] if block.rows else []
-        elif transcripts or not isinstance(block, Transcript):
+        elif transcripts or not isinstance(block, Transcript | Conversation):
             filled.append(block)
     return filled
 
@@ -99,15 +99,22 @@ def build_sections(metrics: Metrics, **values: Any) -> list[Section]:
         placed.extend(blocks)
         return "".join(f"\n\n\0{at}\n\n" for at in range(start, len(placed)))
 
-    def words(caller: Callable[[], str]) -> str:
-        return " ".join(caller().split())
+    def words(text: str) -> str:
+        return " ".join(text.split())
+
+    def place_table(
+        first: str, names: Iterable[str], columns: Sequence[Column], *,
+        caption: str = "", caller: Callable[[], str] = str,
+    ) -> str:  # fmt: skip
+        rows = tables.tabulate(first, names, columns)
+        return place(CaptionedTable(words(caption or caller()), rows))
 
     text = markdown.render_template(
         Path(__file__).with_name("sections.md.j2"), **values,
         m=metrics, t=tables, min_seeds=MIN_SEEDS,
-        rule_of_conversations=conversations.RULE,
-        table=lambda rows, caller: place(CaptionedTable(words(caller), rows)),
-        plot=lambda file, caller: place(Image(file, words(caller))),
+        rows=lambda rows, caller: place(CaptionedTable(words(caller()), rows)),
+        table=place_table,
+        plot=lambda file, caller: place(Image(file, words(caller()))),
         show=lambda blocks: place(*blocks),
     )  # fmt: skip
     sections = [Section("", blocks := list[Block]())]

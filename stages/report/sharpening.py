@@ -5,17 +5,14 @@ temperature narrows it without any training. So policies are also compared each 
 that suits it, and a gain at the sampling temperature is split.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from stages.records import lines, temperatures
 from stages.records.metrics import round_metric
-from stages.records.temperatures import Split, TemperatureResult
 
 Table = Float[np.ndarray, "seed problem"]
 DevTable = Float[np.ndarray, "seed dev_problem"]
@@ -79,44 +76,6 @@ def choose_temperature(dev: Mapping[float, DevTable]) -> float:
     With means of 0.5 at 1, 0.75 at 0.5 and 0.75 at 0, it is 0.5.
     """
     return max(dev, key=lambda temperature: (round_metric(dev[temperature].mean()), temperature))
-
-
-def read_temperatures(folder: Path, seeds: Sequence[int], ids: Sequence[str]) -> PolicyTemperatures:
-    """Accuracies of a policy by temperature; `ids`: of the test problems."""
-    rows = [
-        list(lines.read_lines(folder / f"{seed}/{temperatures.FILE}", TemperatureResult))
-        for seed in seeds
-    ]
-    sampled = {row.temperature for of_seed in rows for row in of_seed if row.file == "test"}
-    ids_of_seeds = [[row.id for row in of_seed if row.file == "test"] for of_seed in rows]
-    if len(sampled) != 1 or any(of_seed != list(ids) for of_seed in ids_of_seeds):
-        raise ValueError(
-            f"expected accuracies of each of the {len(ids)} test problems at one sampling "
-            f"temperature in {folder}/*/{temperatures.FILE}, found "
-            f"{list(map(len, ids_of_seeds))} at {sorted(sampled)}. They come from "
-            f"different runs: rerun `dvc repro`."
-        )
-
-    def tabulate(split: Split, reading: str) -> dict[float, Any]:
-        present = dict.fromkeys(row.temperature for row in rows[0] if row.split == split)
-        return {
-            temperature: np.array(
-                [
-                    [
-                        getattr(row, reading)
-                        for row in of_seed
-                        if (row.split, row.temperature) == (split, temperature)
-                    ]
-                    for of_seed in rows
-                ]
-            )
-            for temperature in present
-        }
-
-    return PolicyTemperatures(
-        sampled=sampled.pop(), dev=tabulate("dev", "accuracy"),
-        test=tabulate("test", "accuracy"), lenient=tabulate("test", "lenient"),
-    )  # fmt: skip
 
 
 def split_gain(baseline: PolicyTemperatures, policy: PolicyTemperatures) -> dict[str, Table]:

@@ -130,8 +130,6 @@ def wrong_probability(
     pass@k is (Chen et al. 2021, eq. 1, https://arxiv.org/abs/2107.03374), which is 1 minus
     this for `needed` 1. With c = 1, K = 4, k = 2, `needed` 1: C(3, 2) / C(4, 2) = 0.5.
     """
-    assert 0 <= num_right <= num_completions, (num_right, num_completions)
-    assert 1 <= subset_size <= num_completions, (subset_size, num_completions)
     fewer = sum(
         math.comb(num_right, x) * math.comb(num_completions - num_right, subset_size - x)
         for x in range(min(needed, subset_size + 1))
@@ -147,7 +145,6 @@ def first_error_probability(wrong: Sequence[float], first: int) -> float:
     The labels of one solution come from completions of different prefixes, so they are
     independent. With wrong = [0.5, 0.2]: 0.5 for 0, 0.5 times 0.2 = 0.1 for 1, 0.4 for -1.
     """
-    assert -1 <= first < len(wrong), (first, len(wrong))
     before = wrong if first == -1 else wrong[:first]
     return math.prod(1.0 - probability for probability in before) * (
         1.0 if first == -1 else wrong[first]
@@ -164,7 +161,6 @@ def summarise_labels(
     `num_cut`: completions of the problems' pools that were cut and therefore left out.
     """
     solutions = [row for row, _ in rows]
-    assert all(None not in (row.correct, *(row.true_labels or ())) for row in solutions), "unknown"
     estimates = [count for _, counts in rows for count in counts]
     sampled = {(count.id, tuple(count.prefix_ids)): count for count in estimates}.values()
     tokens = sum(count.generated_tokens for count in sampled)
@@ -181,7 +177,6 @@ def summarise_labels(
     ]
     audited_counts = [counts for row, counts in rows if row.true_labels is not None]
     num_completions = {count.num_completions for counts in audited_counts for count in counts}
-    assert len(num_completions) <= 1, num_completions
     of_right = [not all(solution.true_labels) for solution in audited if solution.correct]
     return {
         "problems": len({row.id for row in solutions}), "solutions": len(solutions),

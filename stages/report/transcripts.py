@@ -18,19 +18,11 @@ from stages.rows import PROMPTS
 from stages.seeding import derive_seed
 
 DRAWN, ABOVE, BELOW = 2, 3, 2
-"""Problems drawn at random; of a policy or a pair, those that speak for it, and against it."""
+"""Problems drawn at random; of a policy, those that speak for it, and against it."""
 MAX_CHARACTERS = 4000
 """Of a completion, its beginning and end: with thoughts of thousands of tokens a page would be too
 large to send."""
-RULE = (
-    "Greedy completions; problems are drawn at random, or chosen by a fixed rule, none twice. Of "
-    "two policies: the problems that one has right and the other wrong with most seeds, and the "
-    "reverse. Of one policy: the problems where its share of right seeds is furthest above, "
-    "and below, that of all other policies together. Shown is the first seed with the largest such "
-    "difference; ties are broken by a draw."
-)
 TITLE = "Drawn at random"
-RULE_WITHOUT_ANSWERS = "Greedy completions of the first seed, on problems drawn at random."
 Completions = Mapping[str, Sequence[Sequence[Completion]]]
 """Policy -> of each seed its greedy completions, one a problem; the baseline is the first."""
 Verdicts = Bool[np.ndarray, "policy seed problem"]
@@ -52,10 +44,8 @@ class Transcript:
 
 @dataclass(frozen=True, kw_only=True)
 class Transcripts:
-    """All that are shown, and how often policies disagree."""
+    """All that are shown, by rules that sections.md.j2 says, and how often policies disagree."""
 
-    rule: str
-    """How they were chosen, in words."""
     disagreements: Rows
     """One row per pair of policies; none without gold answers."""
     groups: dict[str, list[Transcript]]
@@ -84,7 +74,7 @@ def choose_transcripts(
     seeds: Sequence[int],
     right: Verdicts | None,
 ) -> Transcripts:
-    """Transcripts by `RULE`: where two policies differ most, of each policy, and at random.
+    """Transcripts: where each policy and the first differ most, and at random.
 
     Without gold answers there is no verdict, `right` is None and all are drawn at random.
     """
@@ -107,12 +97,12 @@ def choose_transcripts(
 
     if right is None:
         random = [show(at, 0, policies, "") for at in order[: 2 * DRAWN]]
-        return Transcripts(rule=RULE_WITHOUT_ANSWERS, disagreements=[], groups={TITLE: random})
+        return Transcripts(disagreements=[], groups={TITLE: random})
     # Before any verdict is looked at.
     random = [show(at, 0, policies, "") for at in order[:DRAWN]]
     groups = dict(choose_groups(names, right, order[DRAWN:], show)) | {TITLE: random}
     disagreements = count_disagreements(names, right)
-    return Transcripts(rule=RULE, disagreements=disagreements, groups=groups)
+    return Transcripts(disagreements=disagreements, groups=groups)
 
 
 def count_disagreements(names: Sequence[str], right: Verdicts) -> Rows:
@@ -142,47 +132,22 @@ def choose_groups(
     show: Show[ShownT],
     word: str = "right",
 ) -> Iterator[tuple[str, list[ShownT]]]:
-    """Title and blocks: of the two policies that differ most, then of each policy.
+    """Title and blocks of each policy against the first one.
 
     `word` says of a policy that its verdict is True.
     """
-    unused, policies = list(order), range(len(names))
-    if len(names) > 1:
-        first, second = max(
-            itertools.combinations(policies, 2),
-            key=lambda pair: int((right[pair[0]] != right[pair[1]]).sum()),
-        )
-        better, worse = sorted((first, second), key=lambda at: -right[at].sum())
-        title = f"Where {names[better]} and {names[worse]} differ most"
-        yield title, _compare_policy(names, right, (better, [worse]), unused, show, word)
-    if len(names) > 2:
-        for policy in policies:
-            rivals = [rival for rival in policies if rival != policy]
-            title = f"What sets {names[policy]} apart"
-            yield title, _compare_policy(names, right, (policy, rivals), unused, show, word)
-
-
-def _compare_policy(
-    names: Sequence[str],
-    right: Verdicts,
-    compared: tuple[int, Sequence[int]],
-    unused: list[int],
-    show: Show[ShownT],
-    word: str,
-) -> list[ShownT]:
-    """The problems among `unused`, which loses them, that tell a policy from its rivals."""
-    policy, rivals = compared
-    against = names[rivals[0]] if len(rivals) == 1 else "the others"
-    blocks: list[ShownT] = []
-    for problem, seed in choose_places(right[policy] - right[rivals].mean(axis=0), unused):
-        unused.remove(problem)
-        seeds, cases = right[policy, :, problem], right[rivals][:, :, problem]
-        reason = (
-            f"{names[policy]} {word} with {seeds.sum()} of {seeds.size} seeds, {against} with "
-            f"{cases.sum()} of {cases.size}; here "
-        )
-        blocks.append(show(problem, seed, sorted([policy, *rivals]), reason))
-    return blocks
+    unused = list(order)
+    for policy in range(1, len(names)):
+        blocks: list[ShownT] = []
+        for problem, seed in choose_places(right[policy] - right[0].astype(float), unused):
+            unused.remove(problem)
+            better, worse = right[policy, :, problem], right[0, :, problem]
+            reason = (
+                f"{names[policy]} {word} with {better.sum()} of {better.size} seeds, {names[0]} "
+                f"with {worse.sum()}; here "
+            )
+            blocks.append(show(problem, seed, [0, policy], reason))
+        yield f"Where {names[policy]} and {names[0]} differ most", blocks
 
 
 def choose_places(

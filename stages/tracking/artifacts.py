@@ -1,4 +1,4 @@
-"""Artifacts of a stage's run in MLflow: data sets, small files, completions.
+"""Artifacts of a stage's run in MLflow: small files and completions.
 
 Weights stay where they are, unless POSTTRAIN_TRACK_WEIGHTS is 1: `dvc checkout` at the run's commit
 restores them.
@@ -9,10 +9,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 
-from stages.rows import DATA, PROMPTS
 from stages.tracking import completions
 from stages.tracking.completions import Table
 from stages.tracking.lockfile import Entry
@@ -20,47 +18,15 @@ from stages.tracking.store import Store
 
 SUFFIXES = {".md", ".png", ".svg", ".csv", ".json", ".html", ".txt"}
 MAX_BYTES = 4_000_000
-NO_DATA = {"code", "own", "journals", "inputs.json", "raw.json", "plan.json"}
-"""Names in data/ that are no data sets: source code, journals and records."""
-
-
-def is_checkpoint(path: Path) -> bool:
-    """Whether a folder holds a model (or an adapter) as transformers saves it."""
-    return (path / "config.json").is_file() or (path / "adapter_config.json").is_file()
+OF_MODELS = {"model", "checkpoints"}
+"""Names of folders that hold models."""
 
 
 def find_policies(entry: Entry) -> Iterator[Path]:
     """The policy of each seed that the stage trained."""
     for out in entry.outs:
         if out.path.name == "model":
-            seeds = sorted(path for path in out.path.glob("*") if path.name.isdigit())
-            yield from filter(is_checkpoint, seeds)
-
-
-def is_inside_model(path: Path, top: Path) -> bool:
-    """Whether a model in the output `top` holds this file."""
-    folders = [folder for folder in path.parents if folder == top or top in folder.parents]
-    return any(is_checkpoint(folder) for folder in folders)
-
-
-def log_inputs(store: Store, run_id: str, entry: Entry) -> None:
-    """The data and policies that the stage read, as data sets with DVC's digests.
-
-    MLflow's pages show the first of them: what the row names in `on` comes before the prompts, and
-    policies last.
-    """
-    inputs = []
-    deps = [dep for dep in entry.deps if DATA in dep.path.parents]
-    for dep in sorted(deps, key=lambda dep: (dep.path.name == "model", dep.path == PROMPTS)):
-        if dep.path.parts[1] in NO_DATA:
-            continue
-        name = dep.path.relative_to(DATA).as_posix()
-        source = json.dumps({"path": dep.path.as_posix(), "md5": dep.digest})
-        context = "policy" if dep.path.name == "model" else "data"
-        dataset = Dataset(name, dep.digest[:36], "dvc", source)
-        inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", context)]))
-    if inputs:
-        store.client.log_inputs(run_id, inputs)
+            yield from sorted(path for path in out.path.glob("*") if path.name.isdigit())
 
 
 def log_files(store: Store, run_id: str, entry: Entry) -> None:
@@ -97,8 +63,8 @@ def find_small_files(entry: Entry) -> Iterator[tuple[Path, str | None]]:
             continue
         paths = sorted(out.path.rglob("*")) if out.path.is_dir() else [out.path]
         for path in paths:
-            if not path.is_file() or is_inside_model(path, out.path):
+            within = path.relative_to(out.path).parent if out.path.is_dir() else Path()
+            if OF_MODELS & {out.path.name, *within.parts} or not path.is_file():
                 continue
             if path.suffix in SUFFIXES and path.stat().st_size <= MAX_BYTES:
-                within = path.relative_to(out.path).parent if out.path.is_dir() else Path()
                 yield path, None if within == Path() else within.as_posix()

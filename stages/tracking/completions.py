@@ -1,16 +1,13 @@
 """Tables of completions and conversations for people: a few rows, with prompts, without token ids.
 
-Of the rollouts of PPO and GRPO the first, the middle and the last step; of other files the first
-rows.
+Of the rollouts of PPO and GRPO the first and the last rows; of other files the first ones.
 """
 
-import bisect
 import itertools
 import json
-import math
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import IO, Any, TypedDict
+from typing import Any, TypedDict
 
 from stages.records.conversations import render_episode
 from stages.records.episodes import EPISODES, Episode
@@ -20,6 +17,8 @@ from stages.tracking.lockfile import Entry
 FILES = {"test.jsonl", "test_greedy.jsonl", "train.jsonl", "verdicts.jsonl", EPISODES}
 ROLLOUTS = "rollouts.jsonl"
 MAX_ROWS = 50
+MAX_TAIL_BYTES = 1_000_000
+"""Of the end of a file of rollouts."""
 FIRST = (
     "step", "question", "prompt", "conversation", "completion", "reward", "success", "correct",
     "answer",
@@ -98,32 +97,15 @@ def read_prompts(ids: Collection[str]) -> dict[str, dict[str, Any]]:
 
 
 def read_rollouts(path: Path) -> list[dict[str, Any]]:
-    """The first rows of the first, the middle and the last step of a file that may be growing.
+    """The first and the last rows of a file that may be growing.
 
-    Steps ascend in it, so they are searched for by bisection: it may hold gigabytes.
+    It may hold gigabytes: of the rest nothing is read. A line that is not whole yet is left out.
     """
     with path.open("rb") as file:
-        offsets = range(path.stat().st_size)
-
-        def step_after(offset: int) -> float:
-            return next((float(row["step"]) for row in _read_from(file, offset)), math.inf)
-
-        end = bisect.bisect_left(offsets, math.inf, key=step_after)
-        if not end:
-            return []
-        first, last = step_after(0), step_after(end - 1)
-        steps = sorted({first, (first + last) // 2, last})
-        rows: list[dict[str, Any]] = []
-        for step in steps:
-            begin = bisect.bisect_left(offsets, step, key=step_after)
-            of_step = list(itertools.islice(_read_from(file, begin), MAX_ROWS // len(steps)))
-            rows += [row for row in of_step if row["step"] == of_step[0]["step"]]
-    return rows
-
-
-def _read_from(file: IO[bytes], offset: int) -> Iterator[dict[str, Any]]:
-    """The rows that begin at `offset` or after it, without a line that is not whole yet."""
-    file.seek(max(0, offset - 1))
-    if offset:
-        file.readline()
-    yield from (json.loads(line) for line in file if line.endswith(b"\n"))
+        first = list(itertools.islice(file, MAX_ROWS // 2))
+        begin = file.tell()
+        file.seek(max(begin, path.stat().st_size - MAX_TAIL_BYTES))
+        if file.tell() > begin:
+            file.readline()  # a part of a row
+        last = [line for line in file if line.endswith(b"\n")][-MAX_ROWS // 2 :]
+    return [json.loads(line) for line in [*first, *last] if line.endswith(b"\n")]

@@ -29,11 +29,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from stages.runtime import identity
-
-
-class DeletedExperimentError(Exception):
-    """An experiment in MLflow's trash, which takes no runs and whose name is not free."""
-
+from stages.runtime.redaction import hide_secrets
 
 OUTAGES = (
     MlflowException,
@@ -42,12 +38,9 @@ OUTAGES = (
     alembic.util.CommandError,
     OSError,
     ImportError,
-    DeletedExperimentError,
 )
 """What an absent, slow, broken or too new store raises (TimeoutError is an OSError), or one without
 a driver for its database."""
-REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS", "INVALID_STATE"}
-"""Error codes of a store that works, and does not take what it was sent."""
 URI = "MLFLOW_TRACKING_URI"
 COMPLETE = "posttrain.complete"
 MAX_VALUE = 6000
@@ -55,24 +48,6 @@ PATIENCE = 0.75 if "DVC_STAGE" in os.environ else 10.0
 """Seconds after which a server that does not answer counts as down: it must not hold up a
 pipeline."""
 SECONDS_BETWEEN_PINGS = 0.2
-SECRET = re.compile(
-    r"((?:(?:[?&;#](?:sig|pwd|[\w-]*(?:token|signature))"
-    r"|(?<![\w-])[\w-]*(?:password|secret|accesssignature|(?:api|access|account)[_-]?key))"
-    r"(?:=|[\"']\s*:\s*)|\bbearer\s)[\"']?)[^&;\s\"']+",
-    re.IGNORECASE,
-)
-"""A word of an address's query, a connection string or a header, with a value that gives access.
-
-Words that also stand in harmless text (`pad_token=3`) count only after a `?`, `&`, `;` or `#`.
-"""
-TOKEN = re.compile(
-    r"(?<![\w/.-])(hf_(?=\w{30})|(?:[a-z]{2,8}\d{0,2}[_-])+(?=\w*[a-z])(?=\w*[A-Z])"
-    r"(?=(?:[a-zA-Z]*\d+){2}))\w{16,}[\w-]*"
-)
-"""A token by its looks: a short word, as `sk-`, and a long mixture of letters and digits.
-
-After `hf_` there are letters alone.
-"""
 MAX_SECONDS = 300.0
 """Seconds after which a call stops and leaves what is missing to the next call: a slow server must
 not hold up a pipeline, either."""
@@ -239,14 +214,8 @@ def connect(root: Path) -> Iterator[Store]:
                 is_server = uri.startswith(("http:", "https:", "databricks"))
                 folder = None if is_server else (root.resolve() / "mlruns").as_uri()
                 yield Store(client, client.create_experiment(name, artifact_location=folder))
-            elif experiment.lifecycle_stage == "active":
-                yield Store(client, experiment.experiment_id)
             else:
-                raise DeletedExperimentError(
-                    f"expected an experiment '{name}' that takes runs, found a deleted one: "
-                    f"restore it with `mlflow experiments restore --experiment-id "
-                    f"{experiment.experiment_id}`, or name another in MLFLOW_EXPERIMENT_NAME"
-                )
+                yield Store(client, experiment.experiment_id)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
@@ -254,22 +223,7 @@ def connect(root: Path) -> Iterator[Store]:
 def describe_outage(error: Exception, module: str) -> str:
     """What to tell of an outage: why, and the module that makes up for it when it is over."""
     reason = hide_secrets(f"{type(error).__name__}: {error}")
-    if isinstance(error, DeletedExperimentError):
-        return f"MLflow was not brought up to date: {error}. Then run `python -m {module}`."
-    text, remedy = str(error), ""
-    if isinstance(error, ImportError):
-        remedy = "install the driver of its database; "
-    elif isinstance(error, alembic.util.CommandError) or "out-of-date database schema" in text:
-        remedy = f"its database is of another version of MLflow: `mlflow db upgrade ${URI}`; "
-    elif getattr(error, "error_code", "") in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
-        remedy = "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or its token; "
     return (
-        f"MLflow was not brought up to date ({reason}). Nothing is lost: {remedy}run "
+        f"MLflow was not brought up to date ({reason}). Nothing is lost: run "
         f"`python -m {module}` when it can be reached."
     )
-
-
-def hide_secrets(text: str) -> str:
-    """`text` without the users, passwords, tokens and other secrets in it."""
-    text = re.sub(r"//([^/\s:]*:\S*|[^/@\s]+)@", "//***@", text)
-    return TOKEN.sub(r"\1***", SECRET.sub(r"\1***", text))

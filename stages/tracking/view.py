@@ -15,14 +15,13 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from mlflow.entities import Metric
-from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 
 from stages.config import read_yaml
@@ -55,45 +54,30 @@ Runs = dict[str, tuple[TrackedRun, dict[str, Any]]]
 def sync_entries(entries: list[Entry], studies: Sequence[Entry] = ()) -> tuple[int, str]:
     """Add what MLflow lacks; return the number of added runs and the address of their page.
 
-    If the store refuses a run, a warning says so, and the other runs are added. Studies belong to
-    no manifest: they read a run of the pipeline, which has one.
+    Studies belong to no manifest: they read a run of the pipeline, which has one.
     """
     runs: Runs = {}
     added = 0
     with store.connect(locate_checkout()) as target:
         for entry in entries:
             if (record := lockfile.read_record(entry)) is not None:
-                with _warn_of_refusal(entry.stage):
-                    run = sync_stage(target, entry, record)
-                    runs[entry.stage] = (run, record)
-                    added += run.is_new
+                run = sync_stage(target, entry, record)
+                runs[entry.stage] = (run, record)
+                added += run.is_new
         if runs:
-            with _warn_of_refusal("the manifest"):
-                added += sync_manifest(target, entries, runs)
+            added += sync_manifest(target, entries, runs)
         for entry in studies:
             if (record := lockfile.read_record(entry)) is not None:
-                with _warn_of_refusal(entry.stage):
-                    run = sync_stage(target, entry, record)
-                    if run.is_new:
-                        added += 1
-                        ids = {name: of_stage.run_id for name, (of_stage, _) in runs.items()}
-                        ids[entry.stage] = run.run_id
-                        note = describe_stage(entry, entries, ids, target.experiment_id)
-                        target.set_tags(run.run_id, {MLFLOW_RUN_NOTE: note})
+                run = sync_stage(target, entry, record)
+                if run.is_new:
+                    added += 1
+                    ids = {name: of_stage.run_id for name, (of_stage, _) in runs.items()}
+                    ids[entry.stage] = run.run_id
+                    note = describe_stage(entry, entries, ids, target.experiment_id)
+                    target.set_tags(run.run_id, {MLFLOW_RUN_NOTE: note})
     # MLflow's pages of an experiment are else those for traces
     path = f"#/experiments/{target.experiment_id}/runs?workflowType=machine_learning"
     return added, store.find_page(path)
-
-
-@contextmanager
-def _warn_of_refusal(name: str) -> Iterator[None]:
-    """One run that a store does not take must not keep the others out of it."""
-    try:
-        yield
-    except MlflowException as error:
-        if error.error_code not in store.REFUSALS:
-            raise
-        logger.warning("MLflow does not take %s: %s", name, store.hide_secrets(str(error)))
 
 
 def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
@@ -152,8 +136,8 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
 def _log_evaluation(store: Store, entry: Entry, runs: Runs) -> None:
     """Log the numbers of a policy's evaluation with its training, by whose runs it is compared.
 
-    MLflow shows the number with the latest time. So one that replaces another of an earlier
-    manifest, which may have evaluated the policy later, with other settings, gets a later time.
+    MLflow shows the number of the last step. So one that replaces another gets the next step: an
+    earlier manifest may have evaluated the policy with other settings.
     """
     kind, _, policy = entry.stage.partition("@")
     if kind == "evaluate" and entry.stage in runs and f"train@{policy}" in runs:
@@ -161,15 +145,14 @@ def _log_evaluation(store: Store, entry: Entry, runs: Runs) -> None:
         if run.is_deleted:
             return
         ended = to_milliseconds(runs[entry.stage][1]["ended"])
-        numbers = headlines.average_headlines(entry)
         shown = store.client.get_run(run.run_id).data.metrics
-        first = {name: value for name, value in numbers.items() if escape_key(name) not in shown}
-        store.log_numbers(run.run_id, first, ended)
-        for name in numbers.keys() - first:
-            if shown[escape_key(name)] != numbers[name]:
-                history = store.client.get_metric_history(run.run_id, escape_key(name))
-                after = 1 + max(point.timestamp for point in history)
-                store.log_numbers(run.run_id, {name: numbers[name]}, max(ended, after))
+        numbers = {escape_key(name): x for name, x in headlines.average_headlines(entry).items()}
+        points = [
+            Metric(name, value, ended, len(store.client.get_metric_history(run.run_id, name)))
+            for name, value in numbers.items()
+            if shown.get(name) != value
+        ]
+        store.log(run.run_id, "metrics", points)
 
 
 def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> TrackedRun:
@@ -193,7 +176,6 @@ def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> TrackedRun
         # `follow_running` may have sent steps that were then done again
         num_logged = Counter(store.steps(run_id) if record["attempt"] > 1 else ())
         store.log(run_id, "metrics", list(_drop_logged(_stage_metrics(entry, record), num_logged)))
-        artifacts.log_inputs(store, run_id, entry)
         artifacts.log_files(store, run_id, entry)
         store.complete(run_id, to_milliseconds(record["ended"]))
     return run

@@ -1,38 +1,36 @@
 """The report page opened from disk in a browser, at desktop and phone width, light and dark."""
 
 import contextlib
+import json
+import shutil
 
-import chromium
 import pytest
 import report_inputs
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.keys import Keys
 
 from stages import compare
 from stages.report import page
 from stages.report.sections import CaptionedTable, Section
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (BROWSER and DRIVER), reason="no chromium here: run .ci/install-chromium"
+    ),
+]
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--hide-scrollbars",
+)  # fmt: skip
 
 SECTIONS = ["Policies", "Methods", "Training", "Transcripts", "Choosing among samples",
             "Labels and rewards", "Costs", "Details"]  # fmt: skip
 UNFOLD = "for (const one of document.querySelectorAll('details')) one.open = true"
-IMAGE_VARIANCE = """
-return Promise.all([...document.images].map(async image => {
-  await image.decode();
-  const canvas = document.createElement('canvas');
-  canvas.width = image.naturalWidth; canvas.height = image.naturalHeight;
-  const context = canvas.getContext('2d');
-  context.drawImage(image, 0, 0);
-  const pixels = context.getImageData(0, 0, canvas.width, canvas.height).data;
-  let sum = 0, squares = 0;
-  for (let place = 0; place < pixels.length; place += 4) {
-    const grey = (pixels[place] + pixels[place + 1] + pixels[place + 2]) / 3;
-    sum += grey; squares += grey * grey;
-  }
-  const count = pixels.length / 4;
-  return [image.alt, canvas.width, canvas.height, squares / count - (sum / count) ** 2];
-}));
-"""
 CONTRASTS = """
 const parse = colour => colour.match(/[0-9.]+/g).map(Number);
 const luminance = ([r, g, b]) => [r, g, b].map(value => value / 255)
@@ -62,21 +60,47 @@ return [...document.querySelectorAll('body *')].filter(node => {
 }).map(node => node.outerHTML.slice(0, 80));
 """
 """What is cut, and has no shade at its edge or cannot be scrolled by keyboard."""
-OVERLAPS = """
-const texts = [...document.querySelectorAll('h1, h2, p, summary, table, .plot, .answer')]
-  .filter(one => one.offsetParent)
-  .map(one => [one, one.getBoundingClientRect()]);
-const found = [];
-for (let i = 0; i < texts.length; i++) for (let j = i + 1; j < texts.length; j++) {
-  const [a, ra] = texts[i], [b, rb] = texts[j];
-  if (a.contains(b) || b.contains(a)) continue;
-  const width = Math.min(ra.right, rb.right) - Math.max(ra.left, rb.left);
-  const height = Math.min(ra.bottom, rb.bottom) - Math.max(ra.top, rb.top);
-  if (width > 2 && height > 2 && !a.closest('.table, .plot') && !b.closest('.table, .plot'))
-    found.push(a.textContent.slice(0, 40) + ' | ' + b.textContent.slice(0, 40));
-}
-return found;
-"""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    """A browser with a new, empty profile and nothing cached."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    browser = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield browser
+    browser.quit()
+
+
+def set_width(driver, width, *, scheme="light"):
+    """A screen so many pixels wide; a phone's where it is narrow."""
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def requests(driver):
+    """The addresses that the page asked for since the last call, data URIs left out.
+
+    A slow machine's browser still loads its own first page, chrome://newtab, beside it.
+    """
+    messages = [json.loads(row["message"])["message"] for row in driver.get_log("performance")]
+    sent = [row["params"] for row in messages if row["method"] == "Network.requestWillBeSent"]
+    return [
+        row["request"]["url"]
+        for row in sent
+        if not row["request"]["url"].startswith("data:")
+        and not row["documentURL"].startswith("chrome:")
+    ]
+
+
+def complaints(driver):
+    """What the console says at level SEVERE since the last call: errors and failed loads."""
+    return [row["message"] for row in driver.get_log("browser") if row["level"] == "SEVERE"]
 
 
 @pytest.fixture(scope="module")
@@ -96,24 +120,21 @@ def read_texts(driver, selector):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 900, 390])
 def test_the_page_at_a_width_and_scheme(driver, address, width, scheme):
-    chromium.requests(driver)
-    chromium.complaints(driver)
-    chromium.set_width(driver, width, scheme=scheme)
+    requests(driver)
+    complaints(driver)
+    set_width(driver, width, scheme=scheme)
     driver.get(address)
     driver.execute_script(UNFOLD)
-    assert chromium.complaints(driver) == []
-    assert chromium.requests(driver) == [address]
+    assert complaints(driver) == []
+    assert requests(driver) == [address]
     assert read_texts(driver, "h2") == read_texts(driver, "nav a") == SECTIONS
     size = "return [innerWidth, document.documentElement.scrollWidth]"
     assert driver.execute_script(size) == [width] * 2
-    assert driver.execute_script(OVERLAPS) == []
     assert driver.execute_script(HINTLESS) == []
     contrasts = driver.execute_script(CONTRASTS)
     assert len(contrasts) > 300
     assert [text for contrast, text in contrasts if contrast < 4.5] == []
-    images = driver.execute_script(IMAGE_VARIANCE)
-    assert len(images) == 7
-    assert [alt for alt, *sizes, variance in images if min(sizes) == 0 or variance < 100] == []
+    assert driver.execute_script("return [...document.images].every(one => one.naturalWidth)")
     boxes = driver.execute_script(
         "return [...document.querySelectorAll('.table')].map(b => [b.clientWidth, b.scrollWidth])"
     )
@@ -122,8 +143,24 @@ def test_the_page_at_a_width_and_scheme(driver, address, width, scheme):
     assert any(needed > inside for inside, needed in boxes) == (width == 390)
 
 
+def test_what_models_wrote_is_read_as_text_and_runs_nothing(driver, address):
+    driver.get(address)
+    driver.execute_script(UNFOLD)
+    assert driver.title != "run"
+    parts = driver.execute_script(
+        "return ['script + script, main script', 'iframe', 'svg', 'style + style', 'main a', "
+        "'meta[http-equiv=refresh]', '[onerror], [onload], [onfocus]', 'img:not([src^=data])']"
+        ".map(one => document.querySelectorAll(one).length)"
+    )
+    assert parts == [0] * len(parts)
+    attack = page.escape_invisible(report_inputs.ATTACK)
+    assert attack in read_texts(driver, ".answer pre")
+    assert any(text.endswith(attack) for text in read_texts(driver, ".question"))
+    assert complaints(driver) == []
+
+
 def test_the_answer_the_table_and_both_pictures_are_on_the_first_screen(driver, address):
-    chromium.set_width(driver, 1440)
+    set_width(driver, 1440)
     driver.get(address)
     ends = driver.execute_script(
         "return ['h1', '.lead', '.head table', '.head .plot', '.head .plot + .plot']"
@@ -158,7 +195,7 @@ def test_a_learning_curve_of_every_policy_is_open(driver, address):
 
 
 def test_every_table_has_a_caption_and_scopes(driver, address):
-    chromium.set_width(driver, 900)
+    set_width(driver, 900)
     driver.get(address)
     faults = driver.execute_script(
         "return [...document.querySelectorAll('table')].filter(table => !table.caption.textContent"
@@ -170,7 +207,7 @@ def test_every_table_has_a_caption_and_scopes(driver, address):
 
 
 def test_a_table_is_sorted_by_mouse_and_by_keyboard(driver, address):
-    chromium.set_width(driver, 900)
+    set_width(driver, 900)
     driver.get(address)
     first = ".head .table"
 
@@ -217,11 +254,11 @@ def test_numbers_are_sorted_as_numbers_and_nothing_last(driver, address, tmp_pat
     rising = ["-3.5 [-4, -3]", "<0.001", "0.001", "9", "12.5 %", "+28.0", "1,234"]
     for expected in (rising[::-1], rising):
         button.click()
-        assert read_texts(driver, "td") == [*expected, "–", ""]
+        assert read_texts(driver, "td") == [*expected, "–", "–"]
 
 
 def test_print_shows_what_is_folded_on_white(driver, address):
-    chromium.set_width(driver, 900, scheme="dark")
+    set_width(driver, 900, scheme="dark")
     driver.get(address)
     driver.execute_cdp_cmd("Page.printToPDF", {})
     assert (

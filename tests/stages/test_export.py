@@ -200,7 +200,7 @@ def put_into_environment():
 GAINED = "**+25.0 [+12.5, +37.5]**"
 CARDS = [
     # a change of the finished run, what the card has, and what it has not
-    (list, ["license: mit", "base_model: mine/base", f"75.0 % [50.0, 100.0] | {GAINED}",
+    (list, ["license: mit", 'base_model: "mine/base"', f"75.0 % [50.0, 100.0] | {GAINED}",
             "model-index", "grpo is better.", "`policies/sft`, `rewards/rule`"],
      ["## Environment"]),
     (leave_out, [], ["model-index", "accuracy |", METRICS["verdict"][0]]),

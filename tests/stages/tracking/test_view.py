@@ -3,9 +3,7 @@
 import json
 import shutil
 import socket
-import subprocess
-import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +113,6 @@ def test_a_pipeline_is_one_run_per_stage_below_a_manifest() -> None:
     assert mine.points("train dpo", "loss") == [(0, 3.0), (1, 1.5)]
     numbers = {"final_loss": 0.75, "run/seconds": 1.5, "accuracy": 0.5, "dev_accuracy": 0.5625}
     assert numbers.items() <= dpo.data.metrics.items()
-    datasets = {item.dataset.name: item.dataset.digest for item in dpo.inputs.dataset_inputs}
-    assert datasets == {"policies/sft/model": "md5-msft.dir", "prompts": "md5-p.dir"}
     assert f"runs/{runs['train sft'].info.run_id}" in dpo.data.tags["mlflow.note.content"]
     assert list_files(mine.client, dpo.info.run_id) == {
         "0/metrics.json", "1/metrics.json", "run/journal.jsonl", "run/journal-seed-0.jsonl",
@@ -214,16 +210,6 @@ def test_results_from_elsewhere_are_found_or_added_without_times(monkeypatch) ->
     assert sync() == 0
 
 
-def test_a_run_that_mlflow_does_not_take_costs_no_other(caplog) -> None:
-    make_pipeline()
-    entries = lockfile.read_entries()
-    refused = replace(entries[0], params={"too_long" * 40: 1})
-    assert view.sync_entries([refused, *entries[1:]])[0] == 5  # 4 and the manifest
-    (warning,) = [row.args[0] for row in caplog.records if "does not take" in row.msg]
-    assert warning == entries[0].stage
-    assert view.sync_entries(entries)[0] == 1
-
-
 def test_the_manifest_is_written_when_the_store_cannot_be_used(monkeypatch, capsys) -> None:
     make_pipeline()
     monkeypatch.setattr(track.process, "die_with_dvc", lambda _: None)
@@ -247,13 +233,13 @@ RECORD = {
 }  # fmt: skip
 
 
-def make_entry(stage: str, *outs: Path, deps: tuple[str, ...] = ()) -> Entry:
+def make_entry(stage: str, *outs: Path) -> Entry:
     """A stage whose journal is empty."""
     journals = Path("data/journals") / stage.replace("@", "/")
     write(journals / "journal.jsonl", "")
     return Entry(
         stage=stage, description="", command="", params={}, input_key="key", lock_hash="",
-        deps=[Artifact(path=Path(path), digest="0") for path in deps],
+        deps=[],
         outs=[Artifact(path=path, digest="0") for path in (journals, *outs)], result_hash=stage,
     )  # fmt: skip
 
@@ -275,14 +261,6 @@ def test_batches_leave_nothing_out_and_every_row_name_that_the_plan_allows_is_a_
         target.log_numbers(run.run_id, numbers, 0)
         logged = target.client.get_run(run.run_id).data
     assert (logged.metrics, len(logged.params)) == (numbers, 250)
-
-
-def test_the_data_sets_of_a_run_are_data_and_policies_and_no_sources(place) -> None:
-    deps = ("data/code/train_grpo.json", "data/inputs.json", "data/policies/sft/model",
-            "data/prompts", "data/rewards/rule", "params.yaml")  # fmt: skip
-    _, run = track_stage(place, make_entry("train@inputs", deps=deps))
-    names = [item["dataset"]["name"] for item in run.to_dictionary()["inputs"]["dataset_inputs"]]
-    assert sorted(names) == ["policies/sft/model", "prompts", "rewards/rule"]
 
 
 def test_a_run_of_episodes_has_its_numbers_and_conversations(place) -> None:
@@ -309,40 +287,25 @@ def test_what_a_seed_used_is_a_system_metric(place) -> None:
     assert run.data.metrics["system/seed-0/cpu_cores"] == 0.75
 
 
-def test_the_evaluation_of_the_manifest_that_was_tracked_last_is_shown(place, monkeypatch) -> None:
-    """The third manifest has the first one's evaluation, which is older than the second one's."""
-    entry, started = make_entry("evaluate@grpo"), RECORD["started"]
+def test_the_evaluation_that_was_tracked_last_is_shown_with_the_training(place) -> None:
+    """The last one is that of the first manifest, older than the second one's."""
+    entry = make_entry("evaluate@grpo", Path("made"))
     with store.connect(place) as target:
-        run = target.run("posttrain.execution_id", "a", name="train", started=started, tags={})
+        run = target.run(view.EXECUTION, "a", name="train", started=RECORD["started"], tags={})
         for second, accuracy in ((1, 0.5), (2, 0.62), (1, 0.5), (1, 0.5)):
-            numbers = {"a": accuracy}
-            monkeypatch.setattr(view.headlines, "average_headlines", lambda _, it=numbers: it)
+            write(Path("made/0/metrics.json"), {"mean_accuracy": accuracy})
             record = {"ended": f"2026-01-01T00:00:0{second}+00:00"}
-            runs = {"train@grpo": (run, {}), entry.stage: (run, record)}
-            view._log_evaluation(target, entry, runs)
-            assert target.client.get_run(run.run_id).data.metrics["a"] == accuracy
-        points = target.client.get_metric_history(run.run_id, "a")
-    assert [point.value for point in points] == [0.5, 0.62, 0.5], "the last is not logged again"
+            view._log_evaluation(
+                target, entry, {"train@grpo": (run, {}), entry.stage: (run, record)}
+            )
+            assert target.client.get_run(run.run_id).data.metrics["accuracy"] == accuracy
+        assert len(target.client.get_metric_history(run.run_id, "accuracy")) == 3
 
 
 def test_points_that_were_logged_are_not_sent_again_but_each_of_equal_steps_is() -> None:
     points = [view.Metric("a", value, 0, step) for step, value in ((0, 1.0), (0, 2.0), (1, 3.0))]
     logged = view.Counter({("a", 0): 1})
     assert [point.value for point in view._drop_logged(points, logged)] == [2.0, 3.0]
-
-
-def test_a_deleted_experiment_is_restored_as_the_message_says(place) -> None:
-    with store.connect(place) as target:
-        target.client.delete_experiment(target.experiment_id)
-    with pytest.raises(store.OUTAGES) as caught, store.connect(place):
-        pass
-    message = store.describe_outage(caught.value, "stages.track")
-    restore = f"mlflow experiments restore --experiment-id {target.experiment_id}"
-    assert restore in message
-    command = [sys.executable, "-m", *restore.split()]
-    subprocess.run(command, check=True, timeout=300)
-    with store.connect(place) as again:
-        assert again.experiment_id == target.experiment_id
 
 
 # Running stages: journals that grow, shrink and vanish.

@@ -1,7 +1,7 @@
 """Messages of errors without the passwords of the addresses that they quote.
 
-httpx quotes PREFECT_API_URL as it is, and libraries of remotes theirs. Messages are logged, and
-kept by Prefect's server.
+httpx quotes PREFECT_API_URL as it is, MLflow its store's address, and libraries of remotes theirs.
+Messages are logged, and kept by Prefect's server.
 """
 
 import re
@@ -28,6 +28,5 @@ After `hf_` there are letters alone.
 
 def hide_secrets(text: str) -> str:
     """`text` without the users, passwords, tokens and other secrets in it."""
-    # As in stages/tracking/store.py, which flows do not import.
     text = re.sub(r"//([^/\s:]*:\S*|[^/@\s]+)@", "//***@", text)
     return TOKEN.sub(r"\1***", SECRET.sub(r"\1***", text))
