@@ -120,7 +120,8 @@ def test_the_forked_work_ends_with_whom_it_is_for_and_none_stays(victim, number,
         for process in of_dvc:
             with suppress(psutil.Error):
                 process.kill()
-    assert (tmp_path / "tidied").exists() == ((victim, number) != ("stage", signal.SIGKILL))
+    if (victim, number) != ("stage", signal.SIGKILL):  # then killed, or asked by the end of dvc
+        assert (tmp_path / "tidied").exists()
 
 
 def test_a_stage_with_a_closed_stream_works_by_itself(dvc, tmp_path):
