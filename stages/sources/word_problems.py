@@ -131,8 +131,7 @@ def write_working(
 
 MAX_STEPS, MAX_OPERAND = 3, 5
 """Of a problem, and of what one step adds or takes away. A model of a third of a million parameters
-learns these within a minute; of larger ones it stops in the steep part of learning, where rounding
-alone moves its accuracy by six points."""
+learns these within a minute."""
 
 
 class WordProblemsConfig(Params):
