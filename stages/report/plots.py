@@ -146,6 +146,7 @@ def draw_parts(folder: Path, metrics: Mapping[str, Any]) -> None:
                           color=colour, linewidth=1.6, markersize=4)  # fmt: skip
                 if of["significant"]:
                     axes.annotate(f"{value:+.1f}", (start + value / 2, place), fontsize=9,
+                                  color="white" if colour == GREY else "black",
                                   ha="center", va="center", zorder=3)  # fmt: skip
         axes.axvline(0.0, color=GREY, linewidth=0.8, zorder=1)
         axes.set_yticks(range(len(names)), names)
