@@ -186,7 +186,7 @@ def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:
         return _check_end(turns, may_end_empty=may_end_empty)
     _check_printed(text)
     if rendered := _RENDERED_TEXT.search(text):
-        _refuse_rendered(text[rendered.start() :])
+        _refuse_rendered(text[rendered.start(rendered.lastindex or 0) :])
     return [Turn("user", text.strip())]
 
 
