@@ -149,12 +149,12 @@ def is_data_file(path: Path) -> bool:
 
 
 def list_unread(paths: str | Sequence[str]) -> list[Path]:
-    """The files of a folder that are not read by their names, hidden ones aside."""
+    """The files of a folder that are not read by their names; a README.md and hidden ones aside."""
     if not isinstance(paths, str) or not (folder := Path(paths)).is_dir():
         return []
     names = {file: file.relative_to(folder) for file in sorted(folder.rglob("*")) if file.is_file()}
-    hidden = [file for file, name in names.items() if f"/{name}".count("/.")]
-    return [file for file in names if file not in hidden and not is_data_file(names[file])]
+    files = [file for file, name in names.items() if not f"/{name}".count("/.")]
+    return [file for file in files if file.name != "README.md" and not is_data_file(names[file])]
 
 
 def split_by_name(
