@@ -281,7 +281,8 @@ class _Reader:
         kind, text = self.peek()
         argument = self.read_factor()
         if text != "(":
-            self.need(kind in ("number", "indexed", "command") or (kind, len(text)) == ("word", 1))
+            is_single = kind in ("number", "indexed", "command") or len(text) == 1
+            self.need(is_single)  # \sin{x}, \sin x
             self.need(self.peek()[1] in ("", "+", "-", ")", "}"))
         largest = MAX_EXPONENT if name == r"\exp" else MAX_ARGUMENT
         self.need(abs(argument.value).b <= largest)

@@ -97,7 +97,7 @@ class _Verifier:
             _stop(self.worker)
             raise RuntimeError(
                 f"the math-verify worker did not start within {START_SECONDS} s. Check that "
-                f" `{sys.executable} -c 'import math_verify'` works."
+                f"`{sys.executable} -c 'import math_verify'` works."
             ) from error
         except BaseException:
             _stop(self.worker)

@@ -91,6 +91,7 @@ FALSE = frozenset({"false", "f", "0", "0.0", "no", "n"})
 _SPLIT_AFTER = re.compile(r"[a-z\d]+_(train|test|validation)")
 """A name with its split after it, in lower case, as SHP has `askculinary_test` in `domain`."""
 NOTHING = frozenset({"", "none", "null", "nan", "[]"})
+VALID = frozenset({"ok", "complete", *NAMES["verdicts"]["good"]})
 CHOICE_COLUMN = re.compile(NAMES["choice_column"])
 """Columns with a choice each, as `A`, `option_a`, `opa`, `sol1`."""
 SYSTEM_COLUMN = re.compile(NAMES["system_column"])
@@ -262,6 +263,19 @@ def _states_text(answer: str, text: str) -> bool:
     return re.search(rf"(?<![\w.-]){re.escape(answer)}(?!\w)", text, re.IGNORECASE) is not None
 
 
+def _find_reply(fields: Mapping[str, Any]) -> str:
+    """The reply of a row, or the last message, if it is the assistant's; else an empty text."""
+    if texts := [fields[name] for name in NAMES["replies"] if isinstance(fields.get(name), str)]:
+        return texts[0]
+    turns = [
+        value for name in NAMES["message_lists"] if isinstance(value := fields.get(name), list)
+    ]
+    last = turns[0][-1] if turns and turns[0] else None
+    speaker = last.get("role", last.get("from")) if isinstance(last, Mapping) else "user"
+    is_reply = str(speaker).lower() not in ("user", "human", "system")
+    return str(last.get("content", last.get("value", ""))) if is_reply else ""
+
+
 @cache
 def find_mark(name: str) -> str | None:
     """The key of `NAMES["marks"]` that a column, or the last key of a path, is by its name."""
@@ -294,11 +308,15 @@ def says_test(name: str, value: Any) -> bool:
 
 
 def says_invalid(name: str, value: Any) -> bool:
-    """Whether a flag says by its name that the row is not to be used.
+    """Whether a flag, or a word in its place, says by its name that the row is not to be used.
 
-    As `problem_is_valid: No` (Numina), or `deleted: true`.
+    As `problem_is_valid: Incomplete` (Numina), or `deleted: true`, or a date.
     """
-    return (find_mark(name), read_flag(value)) in (("valid", False), ("deleted", True))
+    mark, text, flag = find_mark(name), str(value).strip().lower(), read_flag(value)
+    if flag is not None or text in NOTHING or read_number(text) is not None:
+        return (mark, flag) in (("valid", False), ("deleted", True))
+    is_word = name.lower() != "valid" and text not in VALID and any(map(str.isalpha, text))
+    return mark == "deleted" or (mark == "valid" and is_word)
 
 
 def says_nothing_exact(value: Any) -> bool:
@@ -437,6 +455,18 @@ class ColumnSample:
                 return expression
         return None
 
+    def judges_the_reply(self, name: str) -> bool:
+        """Whether a column says how good the reply beside it is, and not which answer is right.
+
+        Most replies to a problem say its gold answer; none has to say that it is a 4 or `bad`.
+        """
+        labels = ((fields.get(name), _find_reply(fields)) for fields in self.rows)
+        are_stated = [
+            _states_text(str(label), reply) for label, reply in labels
+            if reply and isinstance(label, str | int | float) and not is_empty(label)
+        ]  # fmt: skip
+        return bool(are_stated) and sum(are_stated) <= len(are_stated) / 2
+
 
 def recognise(rows: Sequence[Mapping[str, Any]]) -> Columns:
     """The columns of a file of problems or conversations, by their usual names.
@@ -547,7 +577,8 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
     for name in (*NAMES["replies"], "completions", "responses"):
         if sample.is_list(name) and any(len(value) > 1 for value in sample.values(name)):
             raise ValueError(OTHER_KINDS["several answers"].format(name))
-    if sample.is_good_or_bad("label") or sample.values("kto_tag"):
+    is_judged = sample.choices() is None and sample.judges_the_reply("label")
+    if is_judged or sample.is_good_or_bad("label") or sample.values("kto_tag"):
         raise ValueError(OTHER_KINDS["labelled completions"])
     code = [name for name in ("entry_point", "canonical_solution", "test") if sample.values(name)]
     if len(code) > 1:

@@ -149,12 +149,12 @@ def is_data_file(path: Path) -> bool:
 
 
 def list_unread(paths: str | Sequence[str]) -> list[Path]:
-    """The files of a folder that are not read by their names, hidden ones aside."""
+    """The files of a folder that are not read by their names; a README.md and hidden ones aside."""
     if not isinstance(paths, str) or not (folder := Path(paths)).is_dir():
         return []
     names = {file: file.relative_to(folder) for file in sorted(folder.rglob("*")) if file.is_file()}
-    hidden = [file for file, name in names.items() if f"/{name}".count("/.")]
-    return [file for file in names if file not in hidden and not is_data_file(names[file])]
+    files = [file for file, name in names.items() if not f"/{name}".count("/.")]
+    return [file for file in files if file.name != "README.md" and not is_data_file(names[file])]
 
 
 def split_by_name(
@@ -396,8 +396,8 @@ def _load_document(path: Path, text: str, first_line: int) -> Any:
             place += f"line {first_line + error.lineno - 1}, "
         raise ValueError(
             f"{path}: expected a whole JSON array of rows, one JSON object per line, or an object "
-            f"that holds a list of rows, found JSON that breaks in {place}by {error}. Correct it "
-            f"there, or copy the file again."
+            f"that holds a list of rows, found JSON that breaks in {place or 'the object, '}by "
+            f"{error}. Correct it there, or copy the file again."
         ) from error
     return rows
 
@@ -440,7 +440,7 @@ def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
     one: where rows are learned from, those that say so are refused.
 
     Raises:
-        ValueError: several lists.
+        ValueError: several lists, or columns in the place of rows.
     """
     if {*map(str.lower, content)}.isdisjoint(NAMES["asking"]):
         names = [name for name, value in content.items() if _is_named_list(name, value)]
@@ -466,6 +466,14 @@ def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
             if SPLITS.get(str(split).lower(), "train") != "train":
                 beside["split"] = split
             return [beside | row if isinstance(row, dict) else row for row in content[name]]
+    lists = [value for value in content.values() if isinstance(value, list) and value]
+    are_long_alike = len(lists) == len(content) > 1 and len({*map(len, lists)}) == 1
+    if are_long_alike and any(isinstance(value[0], str) for value in lists):
+        raise ValueError(
+            f"{path}: expected a list of rows, found an object of columns "
+            f"({', '.join(map(repr, content)):.80}). Write a JSON array of rows, or one row per "
+            f'line: [{{"question": .., "answer": ..}}, ..].'
+        )
     return [content]
 
 
@@ -507,7 +515,8 @@ def _read_table(path: Path, name: str, lines: Iterable[tuple[int, bytes]]) -> Ro
     if not is_header or (len(columns) == 1 and not columns[0].isidentifier()):
         raise ValueError(
             f"{path}: expected JSON, parquet, Arrow or a table whose first line names each column "
-            f"once, found {header.strip()[:60]!r} as its first line. Save it in one of these forms."
+            f"once, found {header.strip()[:60]!r} as its first line. Save it in one of these forms "
+            f"(a pointer of git LFS becomes the file by `git lfs pull`)."
         )
     number = reader.line_num + 1
     for values in reader:

@@ -186,7 +186,7 @@ def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:
         return _check_end(turns, may_end_empty=may_end_empty)
     _check_printed(text)
     if rendered := _RENDERED_TEXT.search(text):
-        _refuse_rendered(text[rendered.start() :])
+        _refuse_rendered(text[rendered.start(rendered.lastindex or 0) :])
     return [Turn("user", text.strip())]
 
 
@@ -384,7 +384,10 @@ def join(before: list[Turn], turns: list[Turn], name: str) -> list[Turn]:
             raise RejectedError(f"two systems: '{name}' has another system message")
         return turns if systems else [*before[: len(before) - len(prompt)], *answer]
     if before and turns[0].role not in ("assistant", "tool"):
-        raise RejectedError(f"contradiction: '{name}' begins with another prompt")
+        raise RejectedError(
+            f"contradiction: '{name}' begins with another prompt, {turns[0].content!r:.40}; of a "
+            f"list of answers name one, as {name}.0"
+        )
     return [*before, *turns]
 
 

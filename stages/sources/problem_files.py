@@ -359,10 +359,10 @@ def read_turns(values: Mapping[str, Any], columns: Columns, ignore: Sequence[str
         return [*turns, Turn("assistant", text, calls=calls)]
     field = "assistant" if values.get("solution") in (None, "") else "solution"
     value, name = values.get(field), str(getattr(columns, field))
-    if isinstance(value, list | dict):
+    if value and isinstance(value, list | dict):
         reply = conversations.read_conversation(value, name, ignore)
         return conversations.join(turns, reply, name)
-    text = "" if value is None else raw_rows.check_text(value, name)
+    text = "" if value in (None, []) else raw_rows.check_text(value, name)
     conversations.check_reply(text)
     is_gold = text.strip() == str(values.get("answer")).strip() and extract_answer(text) is None
     text = _CALCULATOR.sub("", text).strip()

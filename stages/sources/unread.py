@@ -6,7 +6,7 @@ r"""What the columns hold that nothing reads: listed, or the file is refused wit
 | messages; a schema or a call of a tool; a picture, sound or film; what Python prints | refused |
 | anything under a name by which columns are found, or that guards (columns.yaml) | refused |
 | `test`, or a flag that says so, under a name of splits | refused |
-| a flag that says that the row is not valid, or deleted | refused |
+| a flag or a word that says that the row is not valid, or deleted | refused |
 | true in some rows and false in others, beside a gold answer or a reply | refused with its shares |
 | false in all rows, or a word such as `incorrect`, beside replies that are imitated | the same |
 | two values, or numbers that may be scores, beside replies that are imitated | the same |
@@ -206,8 +206,9 @@ class Unread:
         elif self.refuse_tests and columns_of.says_test(path, mark):
             self.refuse(row, path, mark, "says that the row is not to be trained on")
         elif columns_of.says_invalid(path, mark):
-            others = f"where: {{{path}: {str(not columns_of.read_flag(mark)).lower()}}}"
-            self.refuse(row, path, mark, f"says that the row is not valid ({others} keeps others)")
+            others = "true" if columns_of.find_mark(path) == "valid" else "false"
+            others = f"where: {{{path}: {others}}} keeps rows that say so"
+            self.refuse(row, path, mark, f"says that the row is not valid ({others})")
         for item in mark if isinstance(mark, list) else [mark]:
             column.count(item)
 
@@ -303,7 +304,8 @@ class Unread:
             return [] if are_ids or is_large or len(counts) < 2 else counts
         are_bad = all(word in _BAD or columns_of.read_flag(word) is False for word in column.values)
         are_two = len(counts) == 2 and column.num_rows >= MIN_ROWS and column.most_items < 2
-        return counts if are_bad or are_two or _has_verdict(column) else []
+        is_verdict = len(counts) > 1 and _has_verdict(column)
+        return counts if are_bad or are_two or is_verdict else []
 
 
 class _ReadTexts:

@@ -19,6 +19,7 @@ In `each` a text is a reason (as in `bad`), `same` what the row without the chan
 """
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from stages.config import PRESETS_PATH, read_yaml
 from stages.records.problems import BadRow, Problem, ToolCall, Turn
 from stages.records.steps import RawSteps
 from stages.rewards import answer_checker
-from stages.sources import preference_files, problem_files, step_files
+from stages.sources import conversations, preference_files, problem_files, step_files
 from stages.sources.containers import Place
 from stages.sources.preference_files import PairColumns
 from stages.sources.problem_files import FileSource, SourceReport
@@ -288,3 +289,10 @@ def test_every_file_of_a_public_format_is_read(folder: str) -> None:
     names = {name for case in FORMATS if case.get("in", "formats") == folder
              for name in case["files"]}  # fmt: skip
     assert {path.name for path in (SHARED / folder).iterdir()} - {"README.md"} == names
+
+
+@pytest.mark.parametrize("part", ["USER: ", "### Instruction:\n", " \n"])
+def test_a_long_prompt_is_looked_through_once(part: str) -> None:
+    start = time.process_time()
+    assert conversations.read_text(f"{part * 20_000}?", "prompt", may_end_empty=False)
+    assert time.process_time() - start < 5  # with a search from each beginning more than 20

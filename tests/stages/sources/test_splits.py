@@ -106,7 +106,7 @@ def test_rows_of_the_test_split_alone_may_say_that_they_are_of_the_test(tmp_path
 def test_files_that_are_not_read_are_reported(tmp_path):
     rows = ["B.JSONL", "c.jsonlines", "d.jl", "g.CSV", "h.json.GZ"]
     others = ["_e.jsonl", "i.txt", "k.json.zip"]
-    for name in (*rows, *others, ".hidden.txt"):
+    for name in (*rows, *others, ".hidden.txt", "README.md"):
         (tmp_path / name).write_text(json.dumps(ROWS["problems"](name)) + "\n")
     report = SourceReport(path="")
     (tmp_path / "g.CSV").write_text("question,answer\ng.CSV?,4\n")
