@@ -147,10 +147,12 @@ class Player:
         if self.limits.max_turns > 1 or answer.tools:
             self.renderer.check(answer.tools)
         if self.limits.on_bad_call == "reply" and answer.tools:
-            # Mistral's templates refuse a result that answers no call.
             bad = [{"role": "assistant", "content": "4"}, _describe_bad_call("")]
             messages = [*answer.messages, *bad, bad[0]]
-            self.renderer.render_new(messages, bad[1:], answer.tools)
+            try:
+                self.renderer.render_new(messages, bad[1:], answer.tools)
+            except ValueError as error:  # Mistral's templates refuse a result without a call
+                raise ValueError(f"on_bad_call: reply: {error}. Set it to end") from error
 
     def play(
         self,
