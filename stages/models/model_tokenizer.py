@@ -141,7 +141,7 @@ def _write_date(call: re.Match[str]) -> str:
 
 def _asks_for_date(tokenizer: PreTrainedTokenizerBase) -> bool:
     # Under another name, too. Exports of version 0.2 define a macro of that name.
-    return bool(re.search(r"(?<!macro )strftime_now(?! is )", str(tokenizer.chat_template)))
+    return bool(re.search(r"(?<!macro )strftime_now(?!\s+is\b)", str(tokenizer.chat_template)))
 
 
 def rewrite_template(tokenizer: PreTrainedTokenizerBase, rewrite: Callable[[str], str]) -> None:
