@@ -43,7 +43,7 @@ from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import auto
-from stages.config import AUTO, PRESETS_PATH, Params, error_messages, find_entry, read_yaml
+from stages.config import AUTO, PRESETS_PATH, Params, error_messages, read_yaml
 from stages.engines import transformers as engine
 from stages.environments import checks
 from stages.environments.environment import Environment
@@ -461,7 +461,7 @@ def load_method(preset: str, max_new_tokens: int) -> Method:
     Lengths that are `auto` follow from `max_new_tokens`, as for a model that params.yaml names.
     """
     params = {"model": {"path": "the user's"}, "grpo": {"max_new_tokens": max_new_tokens}}
-    content = {"presets": {preset: find_entry(read_yaml(PRESETS), preset, str(PRESETS_PATH))}}
+    content = {"presets": {preset: read_yaml(PRESETS).get(preset)}}
     entry = auto.resolve(content, auto.UNMEASURED, params, strict=False)[0]["presets"][preset]
     with suppress(ValidationError):
         method: Method = TypeAdapter(GroupMethod).validate_python(entry)
@@ -475,9 +475,9 @@ def load_method(preset: str, max_new_tokens: int) -> Method:
 
 def load_loss(preset: str) -> PreferencePreset:
     """An entry of presets.yaml that is a loss of preference pairs; else a ValueError."""
-    entry = find_entry(read_yaml(PRESETS), preset, str(PRESETS_PATH))
     with suppress(ValidationError):
-        if (loss := PreferencePreset.model_validate(entry)).kind != KTO:
+        loss = PreferencePreset.model_validate(read_yaml(PRESETS).get(preset))
+        if loss.kind != KTO:
             return loss
     raise ValueError(
         f"expected a preset of `train: dpo` that is a loss of pairs, such as simpo, found "

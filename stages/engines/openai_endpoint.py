@@ -138,7 +138,7 @@ def connect_endpoint(
             f"in the environment variable {URL} (such as http://127.0.0.1:8000/v1), found none. "
             f"Set it, and {KEY} if it asks for a key."
         )
-    endpoint_reply.read_url(url, URL)
+    base_url = str(endpoint_reply.read_url(url, URL))  # as it was read: others read it otherwise
     concurrency = environment.get(CONCURRENCY, "8")
     if not concurrency.isdecimal() or int(concurrency) < 1:
         raise ValueError(f"expected a number above 0 in {CONCURRENCY}, found {concurrency!r}")
@@ -146,7 +146,7 @@ def connect_endpoint(
         logging.getLogger(name).setLevel(logging.WARNING)
     return EndpointJudge(
         client=openai.OpenAI(
-            base_url=url,
+            base_url=base_url,
             api_key=environment.get(KEY) or "none",
             max_retries=retries,
             timeout=TIMEOUT_SECONDS,

@@ -146,6 +146,13 @@ class Player:
             raise ValueError(f"no episode can start from row '{row['id']}': {problem}")
         if self.limits.max_turns > 1 or answer.tools:
             self.renderer.check(answer.tools)
+        if self.limits.on_bad_call == "reply" and answer.tools:
+            bad = [{"role": "assistant", "content": "4"}, _describe_bad_call("")]
+            messages = [*answer.messages, *bad, bad[0]]
+            try:
+                self.renderer.render_new(messages, bad[1:], answer.tools)
+            except ValueError as error:  # Mistral's templates refuse a result without a call
+                raise ValueError(f"on_bad_call: reply: {error}. Set it to end") from error
 
     def play(
         self,
@@ -373,8 +380,7 @@ class Player:
     def _step_environment(self, episode: _EpisodeInProgress) -> _Answer:
         assert episode.environment is not None
         if (problem := episode.messages[-1].get(ERROR)) is not None:
-            message: JsonMessage = {"role": "tool", "content": f"error: {problem}"}
-            return _Answer(messages=[message])
+            return _Answer(messages=[_describe_bad_call(problem)])
         reply = check_reply(episode.environment.step(copy.deepcopy(episode.messages[-1])))
         return _Answer(
             messages=[dict(message) for message in reply.messages],
@@ -474,6 +480,11 @@ def check_success(batch: Rollouts) -> list[bool]:
     """Whether each episode is a success."""
     assert batch.episodes is not None
     return [episode.success for episode in batch.episodes]
+
+
+def _describe_bad_call(problem: str) -> JsonMessage:
+    """What the policy reads after a call that cannot be read, if not the end of the episode."""
+    return {"role": "tool", "content": f"error: {problem}"}
 
 
 def _is_active(episode: _EpisodeInProgress) -> bool:

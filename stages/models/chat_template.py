@@ -147,9 +147,11 @@ def find_lost_part(tokenizer: PreTrainedTokenizerBase, kind: str) -> str | None:
     if lost is None:
         return None
     where = f" of a turn of {' and '.join(parts)}" if len(parts) > 1 else ""
+    name = f"tool {lost}" if lost in ("calls", "results") else lost
+    drop = "" if lost in ("content", "results") else ", or drop them (`ignore`)"
     return (
-        f"chat template: it does not render {lost}{where}. Take a model whose template renders "
-        f"them, or drop them (`ignore`)"
+        f"chat template: it does not render {name}{where}. Take a model whose template renders "
+        f"them{drop}"
     )
 
 

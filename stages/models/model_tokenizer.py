@@ -113,7 +113,7 @@ def load_tokenizer(
 
 DAY = datetime.date(2024, 7, 26)
 """Today's date in a chat template that asks for it: Llama 3.1's own where nobody says another."""
-_DATE_CALL = re.compile(r"strftime_now\(\s*(['\"])(.*?)\1\s*\)")
+_DATE_CALL = re.compile(r"\bstrftime_now\s*\(\s*(['\"])((?:(?!\1).)*)\1\s*\)")
 _PINNED = f"{{# today is {DAY:%d %B %Y} +#}}"
 
 
@@ -128,15 +128,20 @@ def pin_date(tokenizer: PreTrainedTokenizerBase) -> None:
         return
     rewrite_template(
         tokenizer,
-        lambda text: _PINNED + _DATE_CALL.sub(lambda call: repr(DAY.strftime(call[2])), text),
+        lambda text: _PINNED + _DATE_CALL.sub(_write_date, text),
     )
     if _asks_for_date(tokenizer):
         raise ValueError("its chat template asks for the date in a format that is no literal text")
 
 
+def _write_date(call: re.Match[str]) -> str:
+    # In the quotes of the format, whose escapes stay as they are.
+    return f"{call[1]}{DAY.strftime(call[2])}{call[1]}"
+
+
 def _asks_for_date(tokenizer: PreTrainedTokenizerBase) -> bool:
-    # Exports of version 0.2 define a macro of that name.
-    return bool(re.search(r"(?<!macro )strftime_now\(", str(tokenizer.chat_template)))
+    # Under another name, too. Exports of version 0.2 define a macro of that name.
+    return bool(re.search(r"(?<!macro )strftime_now(?!\s+is\b)", str(tokenizer.chat_template)))
 
 
 def rewrite_template(tokenizer: PreTrainedTokenizerBase, rewrite: Callable[[str], str]) -> None:

@@ -270,16 +270,18 @@ class TurnRenderer:
 
 def make_episode_template(tokenizer: PreTrainedTokenizerBase) -> str:
     """Chat template, in Jinja, for episodes of a tokenizer without one."""
-    start, end = get_bos_text(tokenizer), tokenizer.convert_ids_to_tokens(eos_id(tokenizer))
+    ends = get_bos_text(tokenizer), tokenizer.convert_ids_to_tokens(eos_id(tokenizer))
+    # Jinja reads no escapes of emoji.
+    start, end = (json.dumps(text, ensure_ascii=False) for text in ends)
     return (
-        f"{{{{- {json.dumps(start)} + messages[0].content }}}}"
+        f"{{{{- {start} + messages[0].content }}}}"
         "{%- for m in messages[1:] %}{%- if m.role == 'assistant' %}"
         "{%- if m.reasoning_content %}"
         "{{- '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}{%- endif %}"
         "{{- m.content or '' }}{%- for call in m.tool_calls or [] %}"
         "{{- '<tool>' + {'name': call.function.name, 'arguments': call.function.arguments} | tojson"
         " + '</tool>' }}{%- endfor %}"
-        f"{{{{- {json.dumps(end)} }}}}"
+        f"{{{{- {end} }}}}"
         "{%- else %}{{- '\\n' + m.content + '\\n' }}{%- endif %}{%- endfor %}"
     )
 

@@ -113,8 +113,6 @@ class Component(Params):
         return group_zscore(paid, among, counted=counted, ddof=scale.ddof, eps=scale.eps)
 
 
-NEVER_NEGATIVE = frozenset(("answer", "final_line", "boxed", "tags", "language", "judge", "own"))
-"""Kinds of components whose values are 0 or more; of `own`, the user knows."""
 RESERVED_NAMES = frozenset(("mean", "std", "accuracy"))
 """`reward/mean` and the like are logged of the whole."""
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_]*$")]
@@ -191,11 +189,6 @@ class Composition(Params):
     def needs_judge(self) -> bool:
         """Whether that model must be a policy, which compares completions."""
         return "judge" in self.kinds()
-
-    def may_be_negative(self) -> bool:
-        """Whether it can be below 0, as far as is known before it is computed."""
-        never = not self.kinds() - NEVER_NEGATIVE and not self.compares()
-        return not never or any(part.weight < 0 for part in self.components.values())
 
     def rescales(self, name: str) -> bool:
         """Whether what a component says is normalised, by itself or with all others."""

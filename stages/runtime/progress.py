@@ -29,7 +29,7 @@ MODE, RECORDS, SEPARATOR = "POSTTRAIN_PROGRESS", "records", "\x1e"
 """With POSTTRAIN_PROGRESS=records every snapshot is a line of JSON after a record separator: of
 `flows.local`, which shows several stages on one terminal."""
 SECONDS_OF_A_LONG_ITEM = 3.0
-SHARE = re.compile(r"(.* )?(accuracy|right|right ending|truncated|agreement|success)")
+SHARE = re.compile(r"(.* )?(accuracy|right|truncated|agreement|success)")
 """Names of numbers that are shown in percent."""
 
 

@@ -238,6 +238,7 @@ ROWS_REFUSED = {
     "rate": ("dpo", PAIRS, {"learning_rate": 0.0}, "learning_rate: expected.*0"),
     "preset": ("dpo", PAIRS, {"preset": "grpo_trl"}, "simpo.*grpo_trl"),
     "unpaired": ("dpo", PAIRS, {"preset": "kto"}, "simpo.*kto"),
+    "unknown": ("dpo", PAIRS, {"preset": "ipo"}, "such as simpo, found .ipo."),
 }
 
 
@@ -253,7 +254,7 @@ def test_what_sft_and_dpo_cannot_learn_is_refused_by_its_argument(case, model, t
 REFUSED = {
     "steps": ({"num_steps": 0}, "num_steps: expected"),
     "group": ({"group_size": 2.5}, "group_size: expected"),
-    "unknown preset": ({"preset": "grpo"}, "dr_grpo"),
+    "unknown preset": ({"preset": "grpo"}, "such as dr_grpo, found .grpo."),
     "preset with a teacher": ({"preset": "opd"}, "dr_grpo"),
     "preset with rewards of steps": ({"preset": "grpo_process"}, "dr_grpo"),
     "too few prompts": ({"prompts": TEXTS[:1]}, "prompts_per_step"),

@@ -370,6 +370,7 @@ def test_a_key_is_sent_and_stands_nowhere(server: Endpoint, tmp_path, caplog):
 def test_a_url_is_taken_or_refused_and_its_password_not_shown(url, tmp_path):
     if URLS[url] is not None:
         assert redact_url(read_url(url, "URL")) == URLS[url]
+        assert connect(url, tmp_path).client.base_url.host == read_url(url, "URL").host.strip("[]")
         return
     with pytest.raises(ValueError, match=openai_endpoint.URL) as error:
         connect(url, tmp_path)

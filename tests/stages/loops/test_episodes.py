@@ -347,6 +347,11 @@ class Refusing(NumberRenderer):
         raise ValueError("a template that loses tools")
 
 
+class Strict(NumberRenderer):
+    def render_new(self, messages, new, tools):
+        raise ValueError("a result that answers no call")
+
+
 @pytest.mark.parametrize(
     ("factory", "limits", "word"),
     [
@@ -371,6 +376,12 @@ def test_starts_and_rewards_that_cannot_be(factory, limits, word):
         (make_player(max_tokens=2), ROWS, "max_tokens is 2"),
         (replace(make_player(), renderer=Refusing()), ROWS, "loses tools"),
         (replace(make_player(max_turns=1), renderer=Refusing()), ROWS, None),
+        (
+            replace(make_player(ToolGame, on_bad_call="reply"), renderer=Strict()),
+            ROWS,
+            "no call.*to end",
+        ),
+        (replace(make_player(ToolGame), renderer=Strict()), ROWS, None),
     ],
 )
 def test_what_cannot_start_or_be_rendered_is_refused_before_training(player, rows, word):

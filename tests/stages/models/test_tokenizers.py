@@ -110,11 +110,11 @@ def test_a_tokenizer_is_saved_as_it_was_read(kind, offline, tmp_path, monkeypatc
 
 @pytest.mark.parametrize(
     ("form", "date"),
-    [("%-d %B %Y", "26 July 2024"), ("%x", "07/26/24"), ("%-m/%-d", "7/26"), ("%e", "26")],
+    [("%-d %B %Y", "26 July 2024"), ("%x", "07/26/24"), ("%-m/%-d", "7/26"), (r"%e\n%m", "26\n07")],
 )
 def test_every_part_of_a_date_is_fixed(form, date):
     tokenizer = make_tokenizer("gemma")
-    tokenizer.chat_template = {"default": f"{{{{ strftime_now('{form}') }}}}", "rag": "{{ x }}"}
+    tokenizer.chat_template = {"default": f"{{{{ strftime_now ('{form}') }}}}", "rag": "{{ x }}"}
     model_tokenizer.pin_date(tokenizer)
     assert tokenizer.apply_chat_template(PROBE, tokenize=False) == date
 

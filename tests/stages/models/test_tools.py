@@ -175,6 +175,15 @@ def test_a_turn_that_stopped_at_the_end_of_a_sequence_is_ended_as_turns_are():
     assert [renderer.complete_turn([5, last]) for last in (eos, end)] == [[end], []]
 
 
+def test_the_end_of_a_turn_without_a_template_may_be_an_emoji():
+    tokenizer = train_tokenizer(["2 + 2 = 4"], 700)
+    tokenizer.add_special_tokens({"eos_token": "<\N{GRINNING FACE}>"})
+    ids, read = play(tokenizer, [ASK, FOUR, ASK], None)
+    assert read == [FOUR]
+    text = "How many books?Four.<\N{GRINNING FACE}>\nHow many books?\n"
+    assert tokenizer.decode(ids).removeprefix(tokenizer.bos_token or "") == text
+
+
 def read(tokenizer: PreTrainedTokenizerFast, text: str, tools: Tools = TOOLS) -> Message:
     ids = [*tokenizer(text, add_special_tokens=False)["input_ids"], end_id(tokenizer)]
     return TurnRenderer(tokenizer).read_reply(ids, tools)

@@ -305,14 +305,12 @@ def test_components_that_do_not_go_together_are_refused(row):
 
 @pytest.mark.parametrize("row", rows("facts"))
 def test_a_composition_knows_what_it_needs(row):
-    weights = row.get("weights", [row.get("weight", 1.0)] * len(row["values"]))
     parts = {
-        f"c{number}": part(value, weights[number], normalise=row.get("normalise", "none"))
+        f"c{number}": part(value, normalise=row.get("normalise", "none"))
         for number, value in enumerate(row["values"])
     }
     config = composed(row.get("combine", "sum"), **parts)
-    facts = config.needs_model(), config.needs_judge(), config.may_be_negative()
-    assert facts == (row["model"], row["judge"], row["negative"])
+    assert (config.needs_model(), config.needs_judge()) == (row["model"], row["judge"])
     assert config.compares() == row["compares"]
     config.check_group_size(row["smallest"], "group_size")
     if row["smallest"] == 2:
