@@ -31,7 +31,6 @@ from flows.command_line import make_parser, run
 from flows.execute import TAIL_LINES, find_error
 from flows.process import DVC, Runner
 from flows.share import describe_commit
-from stages.runtime.redaction import hide_secrets
 
 DEPLOYMENT = "point/sweep"
 PARAMS = "params.yaml"
