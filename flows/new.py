@@ -93,11 +93,16 @@ def read_example(kind: str, name: str) -> tuple[Path | None, str, list[str]]:
         row = f"{{train: grpo, preset: {PRESET}, from: sft, on: rewards/rule}}"
         return None, "", [f"policies:\n  {name}: {row}\n"]
     word = EXAMPLES[kind]
-    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.is_file())
     blocks = dict[str, list[str]](python=[], yaml=[])
     for language, block in re.findall(r"(?ms)^```(python|yaml)\n(.*?)^```", pages):
         if re.search(rf"\b(own/{word}\b|{word}:)", block):
             blocks[language].append(block)
+    if len(blocks["python"]) != 1:
+        raise ValueError(
+            f"expected the example own/{word}, which is copied, once in {PAGES[0]} or {PAGES[1]}, "
+            f"found it {len(blocks['python'])} times: take these pages back from git"
+        )
     (file,) = blocks["python"]
     path, _, code = file.removeprefix("# ").partition("\n")
     rows = [re.sub(rf"\b{word}\b", name, block) for block in blocks["yaml"]]

@@ -153,14 +153,16 @@ def describe_no_effect(name: str, controls: Metrics) -> str:
             f"Warning: {name} has nothing to learn and yet differs significantly from {start}, by "
             f"{points}: a gain or a loss of this size need not come from what a method learns."
         )
-    reach = f"the interval reaches {100 * difference['bound']:.1f} points"
-    margin = f"±{100 * controls['margin']:g} points count as none"
+    reach = (
+        f"(the interval reaches {100 * difference['bound']:.1f} points; "
+        f"±{100 * controls['margin']:g} points count as none)"
+    )
     result = {
-        "none": f"no difference, as it should be: {reach}, and {margin}",
-        "undecided": f"which is no proof that there is no difference: {reach}, and {margin}",
+        "none": f"no difference, as it should be {reach}",
+        "undecided": f"not significant, but no proof that there is no difference {reach}",
         "untested": "fewer than three seeds are no test",
     }[difference["outcome"]]
-    return f"With nothing to learn {name} is {points} from {start}; {result}."
+    return f"With nothing to learn {name} is {points} from {start}: {result}."
 
 
 def describe_no_skill(name: str, controls: Metrics) -> str:

@@ -142,10 +142,10 @@ def tabulate_difficulty(metrics: Metrics) -> Rows:
     return tabulate("policy", metrics["policies"], columns) if groups else []
 
 
-def tabulate_costs(first: str, costs: Metrics) -> Rows:
-    """One row for each policy, or row, that costs tokens or operations; of one seed."""
+def tabulate_costs(first: str, costs: Metrics, names: Iterable[str]) -> Rows:
+    """One row for each name that costs tokens or operations; of one seed."""
     return tabulate(
-        first, [name for name, cost in costs.items() if any(cost[kind] for kind in COSTS)],
+        first, [name for name in names if any(costs[name][kind] for kind in COSTS)],
         [
             ("made for it", "list", costs, "rows"),
             ("tokens generated", "count", costs, "generated_tokens"),

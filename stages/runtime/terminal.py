@@ -123,7 +123,7 @@ def escape_output(stream: TextIO | None) -> None:
 
     def write(text: str) -> int:
         nonlocal was_bar
-        is_bar = text.startswith(("\r", UP)) and not text.endswith("\n")
+        is_bar = text.startswith(("\r", UP)) and "\n" not in text
         is_end_of_bar = was_bar and text == "\n"
         if is_bar and is_drawn_on(stream) and multiprocessing.parent_process() is None:
             draw([text.strip("\r ")])  # in the process of a seed the parent draws

@@ -224,6 +224,6 @@ def describe_outage(error: Exception, module: str) -> str:
     """What to tell of an outage: why, and the module that makes up for it when it is over."""
     reason = hide_secrets(f"{type(error).__name__}: {error}")
     return (
-        f"MLflow was not brought up to date ({reason}). Nothing is lost: run "
-        f"`python -m {module}` when it can be reached."
+        f"MLflow was not brought up to date ({reason}). Nothing is lost: once that is mended, run "
+        f"`python -m {module}`."
     )

@@ -86,6 +86,12 @@ def test_new_rows_and_files_pass_the_check_as_they_stand(tmp_path: Path):
     assert lost == ["environments: {}", "episodes: {}"]
     result = posttrain("check", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
+    for page in ("# Mine\n", None):  # the user's own, or none
+        (tmp_path / "README.md").unlink()
+        if page is not None:
+            (tmp_path / "README.md").write_text(page, encoding="utf-8")
+        result = posttrain("new", "reward", "brief", cwd=tmp_path)
+        assert (result.returncode, result.stderr.count("README.md")) == (2, 1)
 
 
 def test_a_row_is_added_at_the_end_of_its_table():

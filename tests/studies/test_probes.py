@@ -388,4 +388,6 @@ def test_the_gate_writes_its_verdict_into_report_and_cards(run):
     assert run_gate() == written
     path = DATA / "prepared/data_card.json"
     studied_run.write_json(path, json.loads(path.read_text()) | {"licence": "my own"})
-    assert 'license: other\nlicense_name: "my own"\n' in run_gate()["cards/grpo.md"].decode()
+    header = run_gate()["cards/grpo.md"].decode().split("---\n", 2)[1]
+    content = YAML(typ="safe").load(header)
+    assert (content["license"], content["license_name"]) == ("other", "my own")

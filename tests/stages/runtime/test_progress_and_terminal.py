@@ -145,15 +145,15 @@ def test_colour_is_of_a_terminal_where_it_is_wanted(monkeypatch):
     assert terminal.green("a") == "a"
 
 
-def test_a_text_that_ends_its_line_is_no_bar_and_is_shown(tmp_path):
+def test_a_text_with_the_end_of_a_line_is_no_bar_and_is_shown(tmp_path):
     path = tmp_path / "shown.txt"
     with path.open("w") as stream:
         terminal.escape_output(stream)
-        for text in ("\rHalf: 50%", "\rError: no room\n", "next\n"):
+        for text in ("\rHalf: 50%", "\rError: no room\n", "\rin\nhere ", "next\n"):
             stream.write(text)
     shown = path.read_text()
     assert "Error: no room" in shown
-    assert shown.endswith("next\n")
+    assert shown.endswith("in\nhere next\n")
     assert "Half" not in shown
 
 
