@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -67,8 +68,9 @@ def draw_live() -> str:
 def show_table() -> bytes:
     """MLflow's own table of the newest manifest and its stages, as PNG of few colours."""
     sys.path.append(str(Path(__file__).parent))
-    import chromium
     import mlflow
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.wait import WebDriverWait
@@ -77,19 +79,22 @@ def show_table() -> bytes:
     store = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{Path('mlflow.db').resolve()}")
     experiment = mlflow.MlflowClient(store).get_experiment_by_name("posttrain")
     assert experiment is not None, f"{store} has no experiment posttrain: call posttrain track"
+    options = webdriver.ChromeOptions()
+    for flag in ("--headless=new", "--no-sandbox", f"--window-size={PIXELS},900"):
+        options.add_argument(flag)
     with (
         tempfile.TemporaryDirectory() as folder,
         serve_mlflow(Path(folder), store) as server,
-        chromium.started() as driver,
+        webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver"))) as driver,
     ):
-        chromium.set_width(driver, PIXELS)
         page = f"#/experiments/{experiment.experiment_id}/runs?workflowType=machine_learning"
         driver.get(f"{server.url}/{page}")
         WebDriverWait(driver, SECONDS).until(
             lambda _: "manifest" in driver.execute_script("return document.body.innerText")
         )
         driver.execute_script("document.querySelector('[aria-label=Close]')?.click()")
-        driver.find_element(By.CSS_SELECTOR, "[data-component-id*=runnamecellrenderer]").click()
+        expander = (By.CSS_SELECTOR, "[data-component-id*=runnamecellrenderer]")
+        WebDriverWait(driver, SECONDS).until(lambda _: driver.find_elements(*expander))[0].click()
         buttons = driver.find_elements(By.TAG_NAME, "button")
         next(button for button in buttons if button.text.strip() == "Columns").click()
         time.sleep(PAUSE_SECONDS)
@@ -104,7 +109,8 @@ def show_table() -> bytes:
                     break
         box.send_keys(Keys.ESCAPE)
         time.sleep(PAUSE_SECONDS)
-        image = Image.fromarray(chromium.screenshot(driver)).quantize(64)
+        shown = Image.open(io.BytesIO(driver.get_screenshot_as_png()))
+        image = shown.convert("RGB").quantize(64)
     with io.BytesIO() as file:
         image.save(file, "PNG", optimize=True)
         return file.getvalue()
