@@ -2,6 +2,9 @@
 
 import ast
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,3 +118,18 @@ def test_every_link_of_a_page_leads_to_a_file_and_its_heading():
             if not target.exists() or (anchor and anchor not in list_anchors(target)):
                 broken.append(f"{page.relative_to(ROOT)}: {link}")
     assert broken == []
+
+
+def test_the_image_is_of_known_instructions_and_its_files_suffice_to_install(tmp_path):
+    text = re.sub(r"(?m)^#.*\n|\\\n", "", (ROOT / "Dockerfile").read_text())
+    words = [line.split()[0] for line in text.splitlines()]
+    assert words == ["FROM", "ARG", "RUN", "COPY", "WORKDIR", "RUN", "WORKDIR"]
+    excluded, *copied = (ROOT / ".dockerignore").read_text().split()
+    assert excluded == "*"
+    for name in (pattern.removeprefix("!") for pattern in copied):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / name)
+    options = ["--no-deps", "--no-build-isolation", "--dry-run", "-c", "constraints.txt", "-e", "."]
+    install = [sys.executable, "-m", "pip", "install", *options]
+    done = subprocess.run(install, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "Would install posttrain" in done.stdout, done.stderr
