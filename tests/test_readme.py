@@ -1,5 +1,6 @@
-"""Rows, presets, recipe and files of one's own on README's pages work as they stand there."""
+"""Rows, presets, recipe, commands and files of one's own on pages work as they stand there."""
 
+import importlib.util
 import re
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import torch
 from ruamel.yaml import YAML
 
+from flows.command_line import COMMANDS
 from stages import own_modules, plan, plan_checks
 from stages.environments.checks import check_replay
 from stages.environments.definition import EnvironmentPreset
@@ -119,3 +121,27 @@ def test_the_presets_and_the_recipe_pass_the_check(tmp_path: Path, monkeypatch: 
     with Path("params.yaml").open("w", encoding="utf-8") as file:
         YAML(typ="safe").dump(content, file)
     assert plan.check_plan(paths[:1])[1] == []
+
+
+def test_commands_and_rows_of_every_page_are_known():
+    """Commands that are not run in another test exist, and so do the presets of rows."""
+    presets = {*YAML(typ="safe").load(ROOT / "stages/presets.yaml"), *YAML().load(PRESETS)}
+    skipped = {".venv", "venv", "report.golden.md", "data"}
+    pages = [path for path in ROOT.rglob("*.md") if not skipped & {*path.relative_to(ROOT).parts}]
+    unknown = []
+    for page in [*pages, ROOT / "data/README.md"]:
+        text = page.read_text(encoding="utf-8")
+        words = re.findall(r"(?m)(?:^ *|`|&& )posttrain ([a-z]+)", text)
+        unknown += [f"{page}: posttrain {word}" for word in words if word not in COMMANDS]
+        modules = re.findall(r"python -m ((?:stages|flows|studies|tests)[\w.]*)", text)
+        unknown += [f"{page}: {name}" for name in modules
+                    if importlib.util.find_spec(name.rstrip(".")) is None]  # fmt: skip
+        for block in re.findall(r"(?ms)^```yaml\n(.*?)^```", text):
+            yaml = YAML(typ="safe")
+            yaml.allow_duplicate_keys = True  # alternatives, one per line
+            content = yaml.load(block)
+            tables = content.values() if isinstance(content, dict) else ()
+            rows = [row for table in tables if isinstance(table, dict) for row in table.values()]
+            named = {row["preset"] for row in rows if isinstance(row, dict) and "preset" in row}
+            unknown += [f"{page}: preset {name}" for name in named - presets]
+    assert unknown == []
