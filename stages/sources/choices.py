@@ -102,7 +102,7 @@ def read_choices(value: Any, column: str) -> Choices:
         while texts and texts[-1] is None:  # of a column whose objects have the keys of all of them
             del labels[-1], texts[-1]
     else:
-        items = value if isinstance(value, list) else []
+        items: list[Any] = value if isinstance(value, list) else []
         items = [item[0] if isinstance(item, list) and len(item) == 1 else item for item in items]
         are_objects = bool(items) and all(isinstance(item, dict) for item in items)
         labels, texts = _read_objects(items, column) if are_objects else ([], items)

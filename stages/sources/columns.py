@@ -270,7 +270,7 @@ def _find_reply(fields: Mapping[str, Any]) -> str:
     turns = [
         value for name in NAMES["message_lists"] if isinstance(value := fields.get(name), list)
     ]
-    last = turns[0][-1] if turns and turns[0] else None
+    last: Any = turns[0][-1] if turns and turns[0] else None
     speaker = last.get("role", last.get("from")) if isinstance(last, Mapping) else "user"
     is_reply = str(speaker).lower() not in ("user", "human", "system")
     return str(last.get("content", last.get("value", ""))) if is_reply else ""
