@@ -24,6 +24,7 @@ COMMON = """
 import logging, signal, sys, time
 logging.basicConfig(level="INFO")
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where nohup runs the tests
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also in the background of a shell
 from pathlib import Path
 import torch
 from stages.loops.work import Step
