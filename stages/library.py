@@ -324,7 +324,7 @@ def get_vocabulary_size(model: PreTrainedModel) -> int:
 
 
 def check_start(model: PreTrainedModel, state: State, method: str) -> None:
-    """Raise a ValueError if `state` began otherwise; note a new start.
+    """Note a new start; a ValueError if `state` has one of another model, function or preset.
 
     The reference is a copy of the model at the start: from other weights, the KL would be measured
     from another policy. `method` has the optimizer's moments and the order of the rows. A state

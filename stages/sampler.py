@@ -6,7 +6,7 @@ A `Sampler` has token ids in and token ids out, and knows nothing of text, tasks
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from operator import add
 from typing import Literal, Protocol, runtime_checkable
@@ -111,6 +111,11 @@ class SessionSampler(Sampler, Protocol):
         The weights must not change within it.
         """
         ...
+
+
+def open_session(sampler: Sampler) -> AbstractContextManager[None]:
+    """The sampler's session; of one that keeps nothing between calls an empty context."""
+    return sampler.session() if isinstance(sampler, SessionSampler) else nullcontext()
 
 
 @runtime_checkable

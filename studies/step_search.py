@@ -94,7 +94,6 @@ class Search:
         chosen = select_beam(
             np.array([candidate.score for candidate in competing]),
             np.array([candidate.tree for candidate in competing]),
-            np.arange(len(competing)),
             keep=keep,
         )
         self.beam = [competing[i] for i in chosen]

@@ -85,7 +85,8 @@ def adaptive_coef(
     if not 0 <= num_samples * MAX_ERROR < horizon:
         raise ValueError(
             f"expected a horizon above {MAX_ERROR} x {num_samples} samples, found {horizon}: "
-            "one step could make the coefficient 0 or negative; raise the horizon"
+            "one step could make the coefficient 0 or negative; raise kl_horizon, or set "
+            "kl_target to null"
         )
     error = min(max(measured / target - 1, -MAX_ERROR), MAX_ERROR)
     return coef * (1 + error * num_samples / horizon)

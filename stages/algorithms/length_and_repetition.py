@@ -20,7 +20,7 @@ def soft_overlong(
     if not 1 <= buffer <= max_length:
         raise ValueError(
             f"expected a buffer from 1 to max_length {max_length}, found {buffer}: "
-            "it is the last stretch before max_length"
+            "it is the last stretch before max_length; lower it (overlong_buffer of a preset)"
         )
     return torch.clamp((max_length - buffer - lengths) / buffer, -1.0, 0.0)
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from stages.sampler import (
     Judge,
     Sample,
     Sampler,
-    SessionSampler,
+    open_session,
     token_limits,
 )
 
@@ -101,7 +101,7 @@ class DataParallelSampler:
         """See `stages.sampler.SessionSampler.session`: a row stays on the rank that began it."""
         self._ranks, engine = {}, self.engine
         try:
-            with engine.session() if isinstance(engine, SessionSampler) else nullcontext():
+            with open_session(engine):
                 yield
         finally:
             self._ranks = None

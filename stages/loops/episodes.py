@@ -21,7 +21,7 @@ samples a share of the prompts, and the environments run on rank 0.
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import filterfalse
@@ -52,7 +52,7 @@ from stages.own_modules import describe_error
 from stages.records.episodes import ERROR, FAILED, LIMITED, Ending, Episode, split_tokens
 from stages.records.problems import Prompt
 from stages.rewards.completion_rewards import CompletionRewards
-from stages.sampler import Sample, Sampler, SessionSampler
+from stages.sampler import Sample, Sampler, open_session
 from stages.seeding import derive_seed
 
 EnvironmentRow = Mapping[str, Any]
@@ -184,11 +184,10 @@ class Player:
             for j in range(group_size)
         ]
         groups = [episodes[i : i + group_size] for i in range(0, len(episodes), group_size)]
-        session = sampler.session() if isinstance(sampler, SessionSampler) else nullcontext()
         with ExitStack() as stack:
             stack.callback(self._close, episodes)  # all that are open at the end, whatever happens
             self._start(groups, episodes)
-            with session:
+            with open_session(sampler):
                 for turn in range(self.limits.max_turns):
                     # In the first turn the members of a group continue the same prompt.
                     active = groups if turn == 0 else [[episode] for episode in episodes]

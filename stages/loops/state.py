@@ -37,7 +37,7 @@ class State:
     numbers: dict[str, Any] = field(default_factory=dict[str, Any])
     """Further state of the loop, such as adaptive coefficients and tokens spent."""
     start: str | None = None
-    """Digest of the weights that training began from, by which `library` recognises its reference;
+    """Digest of the method and the weights that training began from, which `library` compares;
     None: a loop of the pipeline, whose inputs DVC compares."""
     is_updating: bool = False
     """Whether the present step has begun to change weights, which then are no state's."""

@@ -293,17 +293,15 @@ def once_per_template(
 ) -> Callable[Concatenate[PreTrainedTokenizerBase, Words], Value]:
     """`function`, computed once for each chat template of a tokenizer, which may be replaced."""
 
-    @functools.lru_cache(maxsize=1024)
-    def compute(
-        tokenizer: PreTrainedTokenizerBase, _template: str, *words: Words.args, **more: Words.kwargs
-    ) -> Value:
-        return function(tokenizer, *words, **more)
+    @functools.lru_cache(maxsize=8)  # each holds a tokenizer
+    def make_compute(tokenizer: PreTrainedTokenizerBase, _template: str) -> Callable[..., Value]:
+        return functools.lru_cache(maxsize=1024)(functools.partial(function, tokenizer))
 
     @functools.wraps(function)
     def look_up(
         tokenizer: PreTrainedTokenizerBase, *words: Words.args, **more: Words.kwargs
     ) -> Value:
-        return compute(tokenizer, str(tokenizer.chat_template), *words, **more)
+        return make_compute(tokenizer, str(tokenizer.chat_template))(*words, **more)
 
     return look_up
 

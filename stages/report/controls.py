@@ -62,12 +62,16 @@ def add_controls(
     """Add the comparison of the controls, if there are any, to the report's metrics and verdict."""
     if rows and has_answers:
         metrics["controls"] = content = compare_controls(results, rows)
-        sentences = [
-            describe_no_effect(name, content) for name in content["differences"].get(NO_EFFECT, {})
-        ]
+        no_effect = content["differences"].get(NO_EFFECT, {})
         # What casts doubt on the verdict comes before it.
-        warnings = [sentence for sentence in sentences if sentence.startswith("Warning")]
-        rest = [sentence for sentence in sentences if sentence not in warnings]
+        warnings, rest = (
+            [
+                describe_no_effect(name, content)
+                for name in no_effect
+                if (no_effect[name]["outcome"] == "different") == casts_doubt
+            ]
+            for casts_doubt in (True, False)
+        )
         rest += [
             describe_no_skill(name, content) for name in content["differences"].get(NO_SKILL, {})
         ]

@@ -115,7 +115,7 @@ def read_rows(
         for policy in dict.fromkeys(policies)
     }
     ids = [[row.id for row in of_seed] for of_policy in rows.values() for of_seed in of_policy]
-    check_ids(ids[0], ids, "test problems")
+    check_ids(ids[0], ids, "rows of the test split")
     return rows
 
 

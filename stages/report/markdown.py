@@ -7,7 +7,7 @@ from typing import Any
 import jinja2
 
 Interval = Mapping[str, Any]
-"""`{value, low, high}`; of a difference between policies, `{difference, low, high}`."""
+"""`{value, low, high}`"""
 
 
 def render_table(
@@ -34,9 +34,9 @@ def format_number(interval: Interval | None) -> str:
 
 def format_points(interval: Interval) -> str:
     """A difference in percentage points, bold where the interval excludes zero."""
-    value = interval["difference"] if "difference" in interval else interval["value"]
-    text = f"{100 * value:+.1f} [{100 * interval['low']:+.1f}, {100 * interval['high']:+.1f}]"
-    return text if interval["low"] <= 0 <= interval["high"] else f"**{text}**"
+    value, low, high = (100 * interval[key] for key in ("value", "low", "high"))
+    text = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+    return text if low <= 0 <= high else f"**{text}**"
 
 
 def render_template(path: Path, **values: Any) -> str:

@@ -35,7 +35,7 @@ GREY, BLUE, RED, GREEN, PINK = "#555555", "#0072B2", "#D55E00", "#009E73", "#CC7
 ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 
 _ORDER = (GREY, BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
-_WORDS: Any = read_yaml(Path(__file__).with_suffix(".yaml"))
+_SETTINGS: Any = read_yaml(Path(__file__).with_suffix(".yaml"))
 _LINES = (BLACK, GREY, *_ORDER[1:-1])
 MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
 """Of the lines in one panel, so that they differ without colour, too."""
@@ -47,7 +47,7 @@ WIDTH = 5.2
 """Inches of the plots at the head: on a phone shown whole, with words still large enough."""
 MAX_POINTS = 150
 """Of a training curve."""
-SHOWN: dict[str, str] = _WORDS["curves"]
+SHOWN: dict[str, str] = _SETTINGS["curves"]
 """Metric -> what it is called; those that a policy's history has are drawn, in this order."""
 Curves = dict[str, Float[np.ndarray, "seed step"]]
 """Metric of `SHOWN` -> its values; of seeds of unequal length as many steps as all have."""
@@ -62,7 +62,7 @@ def save_figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
     """
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_WORDS["style"])
+        mpl.rcParams.update(_SETTINGS["style"])
         new_figure = Figure(figsize=(width, height))
         yield new_figure
         new_figure.savefig(path, metadata=_NO_METADATA[path.suffix])

@@ -61,9 +61,9 @@ def find_small_files(entry: Entry) -> Iterator[tuple[Path, str | None]]:
     for out in entry.outs:
         if out.path == journals:
             continue
-        paths = sorted(out.path.rglob("*")) if out.path.is_dir() else [out.path]
-        for path in paths:
-            within = path.relative_to(out.path).parent if out.path.is_dir() else Path()
+        is_folder = out.path.is_dir()
+        for path in sorted(out.path.rglob("*")) if is_folder else [out.path]:
+            within = path.relative_to(out.path).parent if is_folder else Path()
             if OF_MODELS & {out.path.name, *within.parts} or not path.is_file():
                 continue
             if path.suffix in SUFFIXES and path.stat().st_size <= MAX_BYTES:

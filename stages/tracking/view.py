@@ -147,8 +147,12 @@ def _log_evaluation(store: Store, entry: Entry, runs: Runs) -> None:
         ended = to_milliseconds(runs[entry.stage][1]["ended"])
         shown = store.client.get_run(run.run_id).data.metrics
         numbers = {escape_key(name): x for name, x in headlines.average_headlines(entry).items()}
+
+        def count(name: str) -> int:
+            return len(store.client.get_metric_history(run.run_id, name)) if name in shown else 0
+
         points = [
-            Metric(name, value, ended, len(store.client.get_metric_history(run.run_id, name)))
+            Metric(name, value, ended, count(name))
             for name, value in numbers.items()
             if shown.get(name) != value
         ]

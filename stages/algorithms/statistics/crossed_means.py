@@ -7,7 +7,7 @@ often all of it errs: `python -m tests.error_rates`.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +19,6 @@ Columns = Float[np.ndarray, " column"]
 Clusters = Int[np.ndarray, " problem"]
 MIN_SEEDS = 3
 """Fewer seeds give intervals and no verdict: the spread of two rests on one degree of freedom."""
-MAX_SIZE = 10**9
-"""Problems or seeds beyond which an experiment is called impossible."""
 ROUNDING = 1e-12
 """Differences up to it are 0: what is equal, summed in another order, differs by as little in every
 cell, and a test, or an interval without width, would take that for a difference."""
@@ -324,17 +322,3 @@ def forecast_difference(
     mean = math.sqrt(true_variance) * stream.standard_normal(NUM_DRAWS)
     detectable = float(np.quantile(tested - mean, design.power))
     return DifferenceForecast(detectable, half_width=float(np.median(shown)))
-
-
-def find_fewest(detectable_with: Callable[[int], Columns | float], effect: float) -> int | None:
-    """The smallest number from 2 on whose detectable difference is at most `effect`; None: none."""
-    assert effect != 0.0, "an effect of 0 cannot be detected"
-    low, high = 1, 2
-    while detectable_with(high) > abs(effect):
-        low, high = high, 2 * high
-        if high > MAX_SIZE:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if detectable_with(middle) <= abs(effect) else (middle, high)
-    return high
