@@ -124,9 +124,10 @@ def escape_output(stream: TextIO | None) -> None:
     def write(text: str) -> int:
         nonlocal was_bar
         is_bar = text.startswith(("\r", UP)) and "\n" not in text
-        is_end_of_bar = was_bar and text == "\n"
+        is_end_of_bar = was_bar and not text.strip("\n")  # or the way to a bar within
         if is_bar and is_drawn_on(stream) and multiprocessing.parent_process() is None:
-            draw([text.strip("\r ")])  # in the process of a seed the parent draws
+            if bar := text.replace(UP, ""):  # else the way back from a bar within
+                draw([bar.strip("\r ")])  # in the process of a seed the parent draws
         elif not is_bar and not is_end_of_bar:
             write_text(f"{ERASE if is_drawn_on(stream) else ''}{escaped(text)}")
         was_bar = is_bar
