@@ -173,8 +173,20 @@ def unpack(exchange: ResultExchange, path: str, target: Path) -> None:
     fs, part = exchange.entries.fs, target.with_name(f".{FINISHED}.{os.getpid()}")
     part.mkdir(parents=True, exist_ok=True)  # of a killed process, whose id came again
     try:
-        with fs.open(path, "rb") as file, suppress(tarfile.TarError):
-            tarfile.open(fileobj=file, mode="r|").extractall(part, filter="data")  # noqa: SIM115
+        with (
+            fs.open(path, "rb") as file,
+            suppress(tarfile.TarError),
+            tarfile.open(fileobj=file, mode="r|") as archive,
+        ):
+            for member in archive:
+                place = (part / member.name).resolve()
+                # The filters of tarfile, which do the same, came with Python 3.11.4.
+                if member.isfile() and part.resolve() in place.parents:
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    content = archive.extractfile(member)
+                    assert content is not None, "a file has content"
+                    with place.open("wb") as copy:
+                        shutil.copyfileobj(content, copy)
         if not is_whole(part):
             fs.remove(path)
         elif not target.exists():

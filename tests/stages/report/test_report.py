@@ -274,7 +274,7 @@ def test_without_gold_answers_the_report_is_of_rewards(run):
     assert controls.WITHOUT_ANSWERS in metrics["verdict"]
     assert not (compare.OUTPUT / "plots/accuracy.svg").exists()
     lines.write_lines(Path("data/evaluations/dpo/0/per_problem.jsonl"), rows[1:])
-    with pytest.raises(ValueError, match=r"problems.*found 40 and 39"):
+    with pytest.raises(ValueError, match=r"rows of the test split.*found 40 and 39"):
         compare.main()
 
 
