@@ -24,6 +24,7 @@ from typing import Any
 from stages.runtime import outputs, ranks
 from stages.runtime.journal import Journal
 from stages.runtime.usage import USAGE
+from stages.runtime.versions import PIN_OF
 
 logger = logging.getLogger(__name__)
 
@@ -119,13 +120,17 @@ def restore_seed(
 def find_difference(record: Mapping[str, Any], surroundings: Mapping[str, Any]) -> str | None:
     """First difference that seeds of one run must not have, in words; None: there is none.
 
-    A package that one of the two machines does not have computed nothing there. With
-    `compute.rounding: native` seeds must not differ in the processor, either.
+    A package that one of the two machines does not have computed nothing there; vLLM's build for
+    CPUs is not vLLM's for GPUs. With `compute.rounding: native` seeds must not differ in the
+    processor, either.
     """
-    computed, expected = record.get("packages", {}), surroundings.get("packages", {})
+    computed, expected = (
+        {str(PIN_OF.get(name, name)): f"{name} {version}" for name, version in packages.items()}
+        for packages in (record.get("packages", {}), surroundings.get("packages", {}))
+    )
     for name in sorted(computed.keys() & expected.keys()):
         if computed[name] != expected[name]:
-            return f"computed with {name} {computed[name]}, here {expected[name]}"
+            return f"computed with {computed[name]}, here {expected[name]}"
     names = ["rounding", "threads"]
     if surroundings.get("rounding", "pinned") != "pinned":
         names.append("cpu")
