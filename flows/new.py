@@ -2,7 +2,8 @@
 
     posttrain new policy rloo --preset rloo   a policy like `grpo`, by another preset
     posttrain new reward short                stages/rewards/own/short.py, its row, and a policy
-    posttrain new environment higher          stages/environments/own/higher.py, row, and a policy
+    posttrain new environment higher          stages/environments/own/higher.py, row, a policy, and
+                                              its episodes
     posttrain new surrogate spo               stages/algorithms/own/spo.py, a preset, and a policy
     posttrain new advantage median            the same, for a baseline of rewards
     posttrain new labeller short              stages/rewards/own/short.py, pairs, and a policy
@@ -60,7 +61,8 @@ def write(kind: str, name: str, preset: str | None = None) -> list[str]:
             f"--preset: expected none for a new {kind}, which has its own: leave it out, "
             f"and edit the row that is written"
         )
-    texts = {PARAMS: PARAMS.read_text(encoding="utf-8"), PRESETS: PRESETS.read_text("utf-8")}
+    before = {file: file.read_text(encoding="utf-8") for file in (PARAMS, PRESETS)}
+    texts = dict(before)
     lines = [] if path is None else [f"{path}: edit it"]
     for block in blocks:
         row = block.replace(f"preset: {PRESET}", f"preset: {preset or PRESET}")
@@ -83,7 +85,8 @@ def write(kind: str, name: str, preset: str | None = None) -> list[str]:
             raise ValueError(f"{path} exists already: choose another name")
         path.write_text(code, encoding="utf-8")
     for file, text in texts.items():
-        file.write_text(text, encoding="utf-8")
+        if text != before[file]:
+            file.write_text(text, encoding="utf-8")
     return lines
 
 
