@@ -333,7 +333,7 @@ def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
 def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
     is_policy, both = stage.entry_point == "train_dpo", 2 * plan.data.completion
     settings = stage.config.dpo if is_policy else stage.config.preset
-    each = label_preset(stage, plan).get("max_pairs_per_problem", 1)
+    each = min(label_preset(stage, plan).get("max_pairs_per_problem", 1), _most_pairs(stage, plan))
     # The others do not need right and wrong completions.
     by = plan.rows[PAIRS][stage.words["on"].partition("/")[2]]["by"]
     share = CONTRASTS if by in ("verifier", "episodes") else 1.0
@@ -444,7 +444,7 @@ def _judged(stage: Stage, plan: Plan, count: Count) -> None:
     prompts = Prompts(style=preset.style, constitution=preset.constitution)
     request = prompts.message("", "", "", prompts.draw_principle(0))
     length = len(request) / CHARACTERS + data.prompt + 2 * data.completion
-    each = preset.max_pairs_per_problem
+    each = min(preset.max_pairs_per_problem, _most_pairs(stage, plan))
     heldout = each * data.prompts.get("dev", 0)
     attacked = len(injections.TRIED) * min(heldout, preset.injection_pairs)
     pairs = each * _problems(stage, plan) + heldout + attacked
@@ -462,6 +462,11 @@ COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {
     "label_judge": _judged, "play_policy": _played, "evaluate": _evaluated,
 }  # fmt: skip
 """Entry point -> what counts its work."""
+
+
+def _most_pairs(stage: Stage, plan: Plan) -> int:
+    """Pairs of two different completions of a problem, at least 1."""
+    return max(1, math.comb(count_completions(stage, plan), 2))
 
 
 def _problems(stage: Stage, plan: Plan) -> int:
