@@ -202,10 +202,10 @@ def serve(
 
 def _has_ended(work: _Work, ready: Container[Any]) -> bool:
     """Whether a worker has ended, of which its stage is told; it is killed if the stage was."""
-    if work.stage_end in ready and work.worker_end not in ready:
+    if work.worker_end not in ready:
+        if work.stage_end not in ready:
+            return False
         os.kill(work.worker, signal.SIGKILL)
-    elif work.worker_end not in ready:
-        return False
     _, status = os.waitpid(work.worker, 0)
     with suppress(OSError):
         _write_message(work.connection, {"status": os.waitstatus_to_exitcode(status)})
