@@ -171,7 +171,7 @@ def unpack(exchange: ResultExchange, path: str, target: Path) -> None:
     A later push would take it for sent.
     """
     fs, part = exchange.entries.fs, target.with_name(f".{FINISHED}.{os.getpid()}")
-    part.mkdir(parents=True)
+    part.mkdir(parents=True, exist_ok=True)  # of a killed process, whose id came again
     try:
         with fs.open(path, "rb") as file, suppress(tarfile.TarError):
             tarfile.open(fileobj=file, mode="r|").extractall(part, filter="data")  # noqa: SIM115
