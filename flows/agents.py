@@ -82,10 +82,10 @@ def stage(
             result = run_shared(name, runner, inputs=inputs)
         else:
             result = run_shared_seed(name, seed, runner, inputs=inputs)
-    where = f"{socket.gethostname()}, {runner.root.name}"
+    reason = f"on {socket.gethostname()}, {runner.root.name}"
     if not result.outcome.good:
-        return Failed(message=f"on {where}, for a pipeline at {commit}: {result.reason}")
-    return to_state(replace(result, reason=f"on {where}"))
+        reason += f", for a pipeline at {commit}: {result.reason}"
+    return to_state(replace(result, reason=reason))
 
 
 def to_state(result: Result) -> State:
