@@ -26,7 +26,7 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Failed
 
-from flows.agents import check_server, heartbeat, make_log
+from flows.agents import check_server, failure_described, heartbeat, make_log
 from flows.command_line import make_parser, run
 from flows.execute import TAIL_LINES, find_error
 from flows.process import DVC, Runner
@@ -131,7 +131,8 @@ def queue_points(points: Sequence[Sequence[str]], timeout_hours: float | None) -
         name = name_point(changes)
         parameters = {"changes": changes, "commit": commit, "timeout_hours": timeout_hours}
         try:
-            run_deployment(DEPLOYMENT, parameters=parameters, flow_run_name=name, timeout=0)
+            with failure_described():
+                run_deployment(DEPLOYMENT, parameters=parameters, flow_run_name=name, timeout=0)
         except ObjectNotFound:
             message = f"the server has no deployment {DEPLOYMENT}: `{DEPLOY}`"
             raise ValueError(message) from None

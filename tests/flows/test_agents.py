@@ -184,14 +184,19 @@ def test_a_server_that_refuses_is_asked_again_if_it_is_broken(monkeypatch, statu
 
 
 @pytest.mark.parametrize("command", [pipeline.main, lambda: sweep.queue_points([["a=1"]], None)])
-@pytest.mark.parametrize(("is_there", "words"), [(True, "401"), (False, "refused")])
+@pytest.mark.parametrize("status", [401, 499, 500, None])
+@pytest.mark.parametrize("is_first", [True, False])
 def test_a_server_that_refuses_or_is_not_there_ends_a_command_with_a_message(
-    monkeypatch, command, is_there, words
+    monkeypatch, command, status, is_first
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["flows.pipeline"])
     monkeypatch.setattr(pipeline, "exit_when_terminated", lambda: None)
-    with http_server(401) as port:
-        address = f"http://me:sekret@127.0.0.1:{port if is_there else 9}/api"
+    if not is_first:  # a request after the one that asks whether there is a server
+        for module in (pipeline, sweep):
+            monkeypatch.setattr(module, "check_server", lambda: None)
+    words = status or "refused|failed"
+    with http_server(status or 200) as port:
+        address = f"http://me:sekret@127.0.0.1:{port if status else 9}/api"
         with (
             temporary_settings({PREFECT_API_URL: address}),
             pytest.raises(
