@@ -525,16 +525,18 @@ def test_two_workers_run_the_points_of_a_sweep_in_copies_that_share_a_cache(pref
         time.sleep(1.0)
         return toy.run(sys.executable, "-m", "dvc", "exp", "list", "--name-only").split()
 
+    points = ["left.mode=one", "left.mode=two"]
     try:
         wait_until(lambda: len(list_points()) == 2, "two experiments")
         toy.run(sys.executable, "-m", "flows.sweep", "left.mode=one")
         logs = ("first", "second")
         again = "Stage 'side@left' is cached"
         wait_until(lambda: any(again in prefect.read_log(name) for name in logs), again)
+        wait_until(lambda: sorted(list_points()) == points, "its experiment")
     finally:
         for name in ("first", "second"):
             prefect.kill(name)
-    assert sorted(list_points()) == ["left.mode=one", "left.mode=two"]
+    assert sorted(list_points()) == points
     text = prefect.read_log("first") + prefect.read_log("second")
     assert "Stage 'prepare' didn't change, skipping" in text
     assert "Running stage 'side@left'" in text
