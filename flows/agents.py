@@ -82,10 +82,10 @@ def stage(
             result = run_shared(name, runner, inputs=inputs)
         else:
             result = run_shared_seed(name, seed, runner, inputs=inputs)
-    where = f"{socket.gethostname()}, {runner.root.name}"
+    reason = f"on {socket.gethostname()}, {runner.root.name}"
     if not result.outcome.good:
-        return Failed(message=f"on {where}, for a pipeline at {commit}: {result.reason}")
-    return to_state(replace(result, reason=f"on {where}"))
+        reason += f", for a pipeline at {commit}: {result.reason}"
+    return to_state(replace(result, reason=reason))
 
 
 def to_state(result: Result) -> State:
@@ -104,11 +104,20 @@ def make_log() -> Callable[[str], None]:
 def check_server() -> None:
     """A ValueError if there is a PREFECT_API_URL and its server does not answer, or refuses us."""
     if PREFECT_API_URL.value():
-        try:
-            with get_client(sync_client=True) as client:
-                client.api_version()
-        except NO_ANSWER as error:
-            raise ValueError(describe_failure(error)) from None
+        with failure_described(), get_client(sync_client=True) as client:
+            client.api_version()
+
+
+@contextmanager
+def failure_described() -> Iterator[None]:
+    """Context in which no answer, or a refusal, is a ValueError: a traceback has the password."""
+    try:
+        yield
+    except (*NO_ANSWER, RuntimeError) as error:
+        cause = error.__cause__ if isinstance(error, RuntimeError) else error  # of a flow's client
+        if not isinstance(cause, NO_ANSWER):
+            raise
+        raise ValueError(describe_failure(cause)) from None
 
 
 def describe_failure(error: Exception) -> str:

@@ -37,7 +37,7 @@ from prefect.runtime import deployment
 from prefect.runtime import flow_run as current_run
 from prefect.states import Completed, Failed
 
-from flows.agents import Agents, check_server, make_log, to_state
+from flows.agents import Agents, check_server, failure_described, make_log, to_state
 from flows.command_line import run
 from flows.execute import Result, StageOutcome, run_stage
 from flows.local import make_parser, print_report, run_plan, summary, table_rows
@@ -195,7 +195,8 @@ def main() -> int:
     exit_when_terminated()
     check_server()
     words = vars(options)
-    state = pipeline(words.pop("stages") or None, **words, return_state=True)
+    with failure_described():
+        state = pipeline(words.pop("stages") or None, **words, return_state=True)
     return 0 if state.is_completed() else 1
 
 

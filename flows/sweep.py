@@ -10,7 +10,7 @@ experiment of DVC and a group of MLflow, by the same name. --timeout-hours 12 bo
 import re
 import shutil
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import UUID
@@ -26,7 +26,7 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Failed
 
-from flows.agents import check_server, heartbeat, make_log
+from flows.agents import check_server, failure_described, heartbeat, make_log
 from flows.command_line import make_parser, run
 from flows.execute import TAIL_LINES, find_error
 from flows.process import DVC, Runner
@@ -51,8 +51,6 @@ def run_point(changes: list[str], commit: str, timeout_hours: float | None = Non
     name, here = name_point(changes), describe_commit(runner.root)
     if here != commit:
         return Failed(message=f"{runner.root}: expected commit {commit}, found {here}: update it")
-    # One of this name may be of other files of data/raw; what is the same, the cache has.
-    runner.run([*DVC, "exp", "remove", name], lambda _: None)
     untracked: list[str] = []  # git's copy lacks them
     git = ["git", "-c", "core.quotePath=false"]
     runner.run([*git, "ls-files", "--others", "--directory", RAW], untracked.append)
@@ -67,12 +65,31 @@ def run_point(changes: list[str], commit: str, timeout_hours: float | None = Non
     command = [*DVC, "exp", "run", "--temp", "--name", name, *options]
     with heartbeat(UUID(str(flow_run.id)), runner.cancel):
         try:
-            status = runner.run(command, take, timeout_hours)
+            status = replace_experiment(
+                name, runner.root, lambda: runner.run(command, take, timeout_hours)
+            )
         except TimeoutError as error:
             return Failed(message=f"timeout: {error}")
     if status != 0:
         return Failed(message=find_error(tail))
     return Completed(message=f"`dvc exp apply {name}` in {runner.root} has its results")
+
+
+def replace_experiment(name: str, root: Path, compute: Callable[[], int]) -> int:
+    """Exit status of what makes an experiment, which takes the place of that of its name, if any.
+
+    That may be of other files of data/raw; what is the same, the cache has. Unless the new one
+    succeeds it stays.
+    """
+    runner, aside = Runner(root=root), f"{name}@before"  # this runner is not cancelled
+    runner.run([*DVC, "exp", "rename", "--force", name, aside], lambda _: None)
+    status = 1
+    try:
+        status = compute()
+    finally:
+        words = ["remove", aside] if status == 0 else ["rename", aside, name]
+        runner.run([*DVC, "exp", *words], lambda _: None)
+    return status
 
 
 def expand_grid(changes: Sequence[str]) -> list[list[str]]:
@@ -131,7 +148,8 @@ def queue_points(points: Sequence[Sequence[str]], timeout_hours: float | None) -
         name = name_point(changes)
         parameters = {"changes": changes, "commit": commit, "timeout_hours": timeout_hours}
         try:
-            run_deployment(DEPLOYMENT, parameters=parameters, flow_run_name=name, timeout=0)
+            with failure_described():
+                run_deployment(DEPLOYMENT, parameters=parameters, flow_run_name=name, timeout=0)
         except ObjectNotFound:
             message = f"the server has no deployment {DEPLOYMENT}: `{DEPLOY}`"
             raise ValueError(message) from None

@@ -184,14 +184,19 @@ def test_a_server_that_refuses_is_asked_again_if_it_is_broken(monkeypatch, statu
 
 
 @pytest.mark.parametrize("command", [pipeline.main, lambda: sweep.queue_points([["a=1"]], None)])
-@pytest.mark.parametrize(("is_there", "words"), [(True, "401"), (False, "refused")])
+@pytest.mark.parametrize("status", [401, 499, 500, None])
+@pytest.mark.parametrize("is_first", [True, False])
 def test_a_server_that_refuses_or_is_not_there_ends_a_command_with_a_message(
-    monkeypatch, command, is_there, words
+    monkeypatch, command, status, is_first
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["flows.pipeline"])
     monkeypatch.setattr(pipeline, "exit_when_terminated", lambda: None)
-    with http_server(401) as port:
-        address = f"http://me:sekret@127.0.0.1:{port if is_there else 9}/api"
+    if not is_first:  # a request after the one that asks whether there is a server
+        for module in (pipeline, sweep):
+            monkeypatch.setattr(module, "check_server", lambda: None)
+    words = status or "refused|failed"
+    with http_server(status or 200) as port:
+        address = f"http://me:sekret@127.0.0.1:{port if status else 9}/api"
         with (
             temporary_settings({PREFECT_API_URL: address}),
             pytest.raises(
@@ -520,16 +525,18 @@ def test_two_workers_run_the_points_of_a_sweep_in_copies_that_share_a_cache(pref
         time.sleep(1.0)
         return toy.run(sys.executable, "-m", "dvc", "exp", "list", "--name-only").split()
 
+    points = ["left.mode=one", "left.mode=two"]
     try:
         wait_until(lambda: len(list_points()) == 2, "two experiments")
         toy.run(sys.executable, "-m", "flows.sweep", "left.mode=one")
         logs = ("first", "second")
         again = "Stage 'side@left' is cached"
         wait_until(lambda: any(again in prefect.read_log(name) for name in logs), again)
+        wait_until(lambda: sorted(list_points()) == points, "its experiment")
     finally:
         for name in ("first", "second"):
             prefect.kill(name)
-    assert sorted(list_points()) == ["left.mode=one", "left.mode=two"]
+    assert sorted(list_points()) == points
     text = prefect.read_log("first") + prefect.read_log("second")
     assert "Stage 'prepare' didn't change, skipping" in text
     assert "Running stage 'side@left'" in text
