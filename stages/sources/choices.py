@@ -49,7 +49,7 @@ class Choices:
 
     def read_gold(self, gold: Any) -> dict[GoldForm, int]:
         """Each form that a gold answer may have -> the choice that it then is."""
-        gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
+        gold = columns.single(gold)
         # Of 1, pandas makes 1.0 in a column with a null.
         is_whole = isinstance(gold, float) and gold.is_integer() and str(gold) not in self.texts
         text = str(int(gold) if is_whole else gold).strip()
@@ -102,8 +102,7 @@ def read_choices(value: Any, column: str) -> Choices:
         while texts and texts[-1] is None:  # of a column whose objects have the keys of all of them
             del labels[-1], texts[-1]
     else:
-        items: list[Any] = value if isinstance(value, list) else []
-        items = [item[0] if isinstance(item, list) and len(item) == 1 else item for item in items]
+        items = [columns.single(item) for item in value] if isinstance(value, list) else []
         are_objects = bool(items) and all(isinstance(item, dict) for item in items)
         labels, texts = _read_objects(items, column) if are_objects else ([], items)
     if not 1 < len(texts) <= len(string.ascii_uppercase):

@@ -325,6 +325,11 @@ def says_nothing_exact(value: Any) -> bool:
     return is_empty(value) or read_number(value) == 0 or text in FALSE | NOTHING
 
 
+def single(value: Any) -> Any:
+    """What a list holds alone; other values as they are."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
 def unwrap(value: Any) -> Any:
     """The text of a list, or of JSON text of a list, with it alone; other values as they are.
 
@@ -336,7 +341,7 @@ def unwrap(value: Any) -> Any:
         return value
     if is_json and (len(texts) > 1 or texts == [None]):
         raise RejectedError(f"several texts: expected one, or messages, found {value!r:.60}")
-    return texts[0] if len(texts) == 1 else value
+    return single(texts)
 
 
 def is_empty(value: Any) -> bool:

@@ -464,6 +464,6 @@ def _leaves(value: Any) -> Iterator[str]:
 
 def _gold_text(value: Any) -> str | None:
     """A gold answer as text; None for a flag, an object and several answers."""
-    value = value[0] if isinstance(value, list) and len(value) == 1 else value
+    value = columns_of.single(value)
     is_flag = isinstance(value, bool) or not isinstance(value, str | int | float)
     return None if is_flag or columns_of.is_empty(value) else str(value).strip().lower()
