@@ -142,8 +142,15 @@ def keep_rows(
 
 
 def _is_among(value: Any, wanted: Where) -> bool:
-    """Whether a value is one of those wanted, or the same flag as a word or a digit."""
+    """Whether a value is one of those wanted, or the same flag as a word or a digit.
+
+    A null is wanted by name: beside `false`, it may as well be unknown.
+    """
     for candidate in wanted if isinstance(wanted, list) else [wanted]:
+        if candidate is None:
+            if value is None or value == "":
+                return True
+            continue
         flags = read_flag(value), read_flag(candidate)
         is_same_flag = isinstance(candidate, bool) and flags[0] is flags[1]
         if is_same_flag or to_text(value).strip().lower() == to_text(candidate).strip().lower():

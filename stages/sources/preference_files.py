@@ -437,9 +437,11 @@ class PairReader:
 
         A template says that they are to: `chosen: "{chosen}"`.
         """
+        if self.columns.prompt is None:
+            return
         expressions = self.columns.prompt, *names
-        values = [columns_of.evaluate(fields, name) for name in expressions if name is not None]
-        if self.columns.prompt is None or not all(map(_is_plain, values)):
+        values = [columns_of.unwrap(columns_of.evaluate(fields, name)) for name in expressions]
+        if not all(map(_is_plain, values)):
             return
         prompt, *answers = (value.strip() for value in values)
         begin_alike = all(answer.startswith(prompt) for answer in answers)

@@ -209,7 +209,7 @@ class Unread:
         elif self.refuse_tests and columns_of.says_test(path, mark):
             self.refuse(row, path, mark, "says that the row is not to be trained on")
         elif columns_of.says_invalid(path, mark) and not says_of_side(path, self.sides):
-            others = "true" if columns_of.find_mark(path) == "valid" else "false"
+            others = "true" if columns_of.find_mark(path) == "valid" else "[false, null]"
             others = f"where: {{{path}: {others}}} keeps rows that say so"
             self.refuse(row, path, mark, f"says that the row is not valid ({others})")
         for item in mark if isinstance(mark, list) else [mark]:
