@@ -23,7 +23,7 @@ from ruamel.yaml.error import YAMLError
 
 PARAMS_PATH = Path("params.yaml")
 PRESETS_PATH = Path("stages/presets.yaml")
-Where = bool | int | float | str | list[bool | int | float | str]
+Where = bool | int | float | str | None | list[bool | int | float | str | None]
 """The value, or values, of a column of the rows that are read."""
 PRESET = "preset"
 """The field of a `Config` that is read from presets.yaml."""

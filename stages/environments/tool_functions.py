@@ -26,7 +26,10 @@ class Tools:
     """Functions that may be called, by their names."""
 
     def __init__(self, *functions: Callable[..., Any]) -> None:
-        """transformers refuses one without a type hint and a description of each argument."""
+        """Refuses, with a ValueError, a function that no call can fit.
+
+        transformers refuses one without a type hint and a description of each argument.
+        """
         self.schemas = [get_json_schema(function) for function in functions] or None
         """JSON schemas in OpenAI's form; None without functions."""
         self._tools = {function.__name__: _Tool(function) for function in functions}
@@ -55,6 +58,15 @@ class _Tool:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         hints, parameters = get_type_hints(function), inspect.signature(function).parameters
+        problems = [f"{each}: name each argument" for each in parameters.values()
+                    if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]  # fmt: skip
+        if inspect.iscoroutinefunction(function):
+            problems.append("`async def`: call `asyncio.run(..)` in a `def`")
+        if problems:
+            raise ValueError(
+                f"tool {function.__name__}: expected a function that is called with its arguments "
+                f"by name and returns the result, found {problems[0]}"
+            )
         self._types = {name: TypeAdapter[Any](hints[name]) for name in parameters}
         self._required = {
             name for name, parameter in parameters.items() if parameter.default is parameter.empty

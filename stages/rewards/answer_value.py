@@ -387,6 +387,8 @@ def _intersect(*values: Value) -> Named | None:
 
 def _is_above(low: Value, high: Value) -> bool:
     """Whether the lower end of an interval is surely above its upper one, or the same."""
+    if isinstance(low, Number) and isinstance(high, Number):
+        return low.number >= high.number
     from stages.rewards.expression_bounds import read_bounds  # which imports mpmath, for few
 
     texts = complete((to_text(low), to_text(high)))

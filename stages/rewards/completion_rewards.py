@@ -33,6 +33,10 @@ class CompletionRewards:
     metrics: dict[str, float] = field(default_factory=dict)
     """Further numbers to log, each a mean over the completions."""
 
+    def __post_init__(self) -> None:
+        if (self.step_rewards is None) != (self.step_ends is None):
+            raise ValueError("expected step_rewards and step_ends together, found one of them")
+
     def rewards(self) -> Float[Tensor, " batch"]:
         """Total reward of each completion: that of its end and those of its steps."""
         totals = torch.tensor(self.totals, dtype=torch.float32)

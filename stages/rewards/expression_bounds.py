@@ -30,8 +30,8 @@ MAX_TERMS = 3_000
 """Of the sum that is left when all products and powers are expanded."""
 MAX_RADICALS = 8
 """Sums of n radicals in a denominator have 2^n conjugates."""
-MAX_DEPTH = 40
-"""Of brackets."""
+MAX_DEPTH = 100
+"""Of brackets around what has a value."""
 PRECISION = 200
 """Bits of a bound; a number with more digits has wider bounds."""
 MIN_DISTANCE = 1e-6
@@ -84,7 +84,7 @@ class _TooLargeError(Exception):
 
 @lru_cache(maxsize=1024)
 def read_bounds(text: str) -> Bounds | None:
-    """The bounds of an expression; None: a number or a sum would be too large to compute."""
+    """The bounds of an expression; None: it would be too large, or too deep, to compute."""
     if len(re.findall(r"sqrt|\\root", text)) > MAX_RADICALS:
         return None
     reader = _Reader(text)
@@ -149,8 +149,7 @@ class _Reader:
     def read_sum(self, closing: str) -> Bounds:
         """Up to the bracket that closes it, or the end."""
         self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise _TooLargeError
+        self.need(self.depth <= MAX_DEPTH)
         value, digits, terms, sign = _context.mpf(0), 0.0, 0.0, self.take(*_SIGNS)
         while True:
             product = self.read_product()

@@ -14,8 +14,8 @@ is never silent.
 
 The worker is this file run as a program, so it imports nothing of the project: one JSON request a
 line in, one answer a line out. It forks a process for each check, so that no check finds what
-another has left in sympy's caches. If its parent dies, the kernel's alarm ends it when it is busy,
-and the end of its input when it is idle.
+another has left in sympy's caches. If its parent dies, the end of its input ends it, and the
+kernel's alarm the check.
 """
 
 import gc
@@ -66,13 +66,14 @@ class _Verifier:
     def ask(self, answer: str, gold: str, calls: int) -> bool:
         worker = self.running_worker()
         assert worker.stdin is not None
-        request = {"answer": answer, "gold": gold, "calls": calls, "seconds": CPU_SECONDS}
+        limits = {"calls": calls, "cpu_seconds": CPU_SECONDS, "wait_seconds": WAIT_SECONDS}
+        request = {"answer": answer, "gold": gold} | limits
         try:
             worker.stdin.write(json.dumps(request).encode() + b"\n")
             worker.stdin.flush()
             reply = _reply(worker)
         except (BrokenPipeError, EOFError):
-            reply = {"error": "the worker process died (out of memory or time?)"}
+            reply = {"error": "the worker process died (out of memory?)"}
             _stop(worker)
         except BaseException:  # a time limit of the caller's: the next reply would be of this one
             _stop(worker)
@@ -96,8 +97,8 @@ class _Verifier:
         except EOFError as error:
             _stop(self.worker)
             raise RuntimeError(
-                f"the math-verify worker did not start within {START_SECONDS} s. Check that "
-                f"`{sys.executable} -c 'import math_verify'` works."
+                f"the math-verify worker did not start (or not within {START_SECONDS} s). Check "
+                f"that `{sys.executable} -c 'import math_verify'` works."
             ) from error
         except BaseException:
             _stop(self.worker)
@@ -136,7 +137,7 @@ def _count_failure(kind: str, answer: str, gold: str, reason: str) -> None:
 
 
 def _reply(worker: subprocess.Popen[bytes]) -> dict[str, object]:
-    """The worker's next line, which comes whole (`_say`); its own alarm ends a wait."""
+    """The worker's next line, which comes whole (`_say`); alarms end its start and its checks."""
     assert worker.stdout is not None
     line = os.read(worker.stdout.fileno(), 65536)
     if not line:
@@ -215,18 +216,17 @@ def work() -> None:
     signal.alarm(0)
     _say({"ready": True})
     for line in sys.stdin:
-        signal.alarm(WAIT_SECONDS)
         if (process := os.fork()) == 0:
             _reply_to(check, json.loads(line))
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        signal.alarm(0)
         if status:
-            _say({"error": f"it ended with {status}, out of CPU time or memory"})
+            _say({"error": f"it ended with {status}, out of time or memory"})
 
 
 def _reply_to(check: Callable[[dict[str, Any]], bool], request: dict[str, Any]) -> None:
     """Do a check in this process, which ends with it."""
-    seconds, calls = request["seconds"], 0
+    signal.alarm(request["wait_seconds"])  # not inherited by a fork
+    seconds, calls = request["cpu_seconds"], 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:  # noqa: ARG001
         nonlocal calls

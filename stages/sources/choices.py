@@ -13,8 +13,8 @@ from stages.sources import columns, raw_rows
 from stages.sources.quarantine import RejectedError
 
 _LABELLED = re.compile(r"\(?([A-Za-z])[).:]\s*")
-GoldForm = Literal["label", "text", "index"]
-"""What the gold answers of a column are; an index counts from 0."""
+GoldForm = Literal["label", "text", "index", "index alone"]
+"""What the gold answers of a column are; an index counts from 0, and alone is no choice's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Choices:
 
     def read_gold(self, gold: Any) -> dict[GoldForm, int]:
         """Each form that a gold answer may have -> the choice that it then is."""
-        gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
+        gold = columns.single(gold)
         # Of 1, pandas makes 1.0 in a column with a null.
         is_whole = isinstance(gold, float) and gold.is_integer() and str(gold) not in self.texts
         text = str(int(gold) if is_whole else gold).strip()
@@ -63,8 +63,10 @@ class Choices:
     def find_letter(self, gold: Any, counts: Mapping[GoldForm, int]) -> str:
         """The letter of the gold answer, read in the form that most others of its column can have.
 
-        Labels that the file has come first. RejectedError for a gold answer of which as many others
-        can be read in each of two forms that say different choices, unless it is a text of digits.
+        Labels that the file has come first. A whole number is an index where any of its column is
+        an index alone, and a text of digits a text where none is: a stray one of many must not
+        shift all others. RejectedError for others of these that may be both, and for a gold answer
+        of which as many others can be read in each of two forms that say different choices.
         """
         indices = self.read_gold(gold)
         if self.are_labelled and "label" in indices:
@@ -74,10 +76,14 @@ class Choices:
                 f"no choice: expected the letter, index (from 0) or text of one of "
                 f"{len(self.texts)} choices, found {gold!r:.60}"
             )
+        if "text" in indices and indices["text"] != indices.get("index", indices["text"]):
+            is_text = isinstance(columns.single(gold), str)
+            has_index = "index alone" in counts
+            if is_text != has_index:
+                del indices["index" if is_text else "text"]
+            counts = {}
         most = max(counts.get(form, 0) for form in indices)
         indices = {form: index for form, index in indices.items() if counts.get(form, 0) == most}
-        if isinstance(gold, str) and gold.strip().isdecimal() and "text" in indices:
-            return string.ascii_uppercase[indices["text"]]
         if len({*indices.values()}) > 1:
             raise RejectedError(
                 f"ambiguous choice: {gold!r:.60} may be {' and '.join(indices)} of different ones "
@@ -102,8 +108,7 @@ def read_choices(value: Any, column: str) -> Choices:
         while texts and texts[-1] is None:  # of a column whose objects have the keys of all of them
             del labels[-1], texts[-1]
     else:
-        items: list[Any] = value if isinstance(value, list) else []
-        items = [item[0] if isinstance(item, list) and len(item) == 1 else item for item in items]
+        items = [columns.single(item) for item in value] if isinstance(value, list) else []
         are_objects = bool(items) and all(isinstance(item, dict) for item in items)
         labels, texts = _read_objects(items, column) if are_objects else ([], items)
     if not 1 < len(texts) <= len(string.ascii_uppercase):
@@ -148,5 +153,8 @@ def count_gold_forms(
     for fields in rows:
         with suppress(RejectedError):  # a bad row is recorded with its line
             gold, value = (columns.evaluate(fields, x) for x in (answer_column, choices_column))
-            counts.update(read_choices(value, choices_column).read_gold(gold).keys())
+            forms = read_choices(value, choices_column).read_gold(gold).keys()
+            counts.update(forms)
+            if "index" in forms and "text" not in forms:
+                counts["index alone"] += 1
     return counts

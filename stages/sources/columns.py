@@ -142,8 +142,15 @@ def keep_rows(
 
 
 def _is_among(value: Any, wanted: Where) -> bool:
-    """Whether a value is one of those wanted, or the same flag as a word or a digit."""
+    """Whether a value is one of those wanted, or the same flag as a word or a digit.
+
+    A null is wanted by name: beside `false`, it may as well be unknown.
+    """
     for candidate in wanted if isinstance(wanted, list) else [wanted]:
+        if candidate is None:
+            if value is None or value == "":
+                return True
+            continue
         flags = read_flag(value), read_flag(candidate)
         is_same_flag = isinstance(candidate, bool) and flags[0] is flags[1]
         if is_same_flag or to_text(value).strip().lower() == to_text(candidate).strip().lower():
@@ -325,6 +332,11 @@ def says_nothing_exact(value: Any) -> bool:
     return is_empty(value) or read_number(value) == 0 or text in FALSE | NOTHING
 
 
+def single(value: Any) -> Any:
+    """What a list holds alone; other values as they are."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
 def unwrap(value: Any) -> Any:
     """The text of a list, or of JSON text of a list, with it alone; other values as they are.
 
@@ -336,7 +348,7 @@ def unwrap(value: Any) -> Any:
         return value
     if is_json and (len(texts) > 1 or texts == [None]):
         raise RejectedError(f"several texts: expected one, or messages, found {value!r:.60}")
-    return texts[0] if len(texts) == 1 else value
+    return single(texts)
 
 
 def is_empty(value: Any) -> bool:

@@ -16,7 +16,7 @@ A contradiction and a tie are bad rows. Each can be listed under `ignore`.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -61,6 +61,11 @@ def find_marks(better: str, worse: str) -> tuple[str, str] | None:
         return None
     pairs = [pair for pair in zip(*words, strict=True) if pair[0] != pair[1]]
     return pairs[0] if len(pairs) == 1 else None
+
+
+def says_of_side(name: str, words: Collection[str]) -> bool:
+    """Whether a column, or a path, is of an answer with one of these words, not of the row."""
+    return not {*words}.isdisjoint(_split_words(name))
 
 
 def check_ratings(

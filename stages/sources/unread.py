@@ -31,6 +31,7 @@ from stages.records.problems import BadRow
 from stages.sources import columns as columns_of
 from stages.sources.columns import MISSING, NAMES, read_number
 from stages.sources.containers import RawRow
+from stages.sources.pair_checks import says_of_side
 from stages.sources.quarantine import RejectedError
 from stages.sources.splitting import normalise_question
 
@@ -124,6 +125,7 @@ class Unread:
     def __init__(
         self, expressions: Iterable[str], ignore: Collection[str] = (), *, gold: str | None = None,
         is_imitated: bool = False, are_choices: bool = False, lacks_prompt: bool = False,
+        sides: Collection[str] = (),
     ) -> None:  # fmt: skip
         """Watch what no expression reads.
 
@@ -134,12 +136,13 @@ class Unread:
             is_imitated: Whether replies are imitated, so that it counts whether they are good.
             are_choices: Whether the gold answer is one of choices, of which letter and text differ.
             lacks_prompt: Whether no column is the prompt, so that one of short texts may be it.
+            sides: Words of columns of an answer that may be invalid without harm to its row.
         """
         self.expressions = [*expressions]
         self.paths = [*columns_of.all_names(self.expressions)]
         self.ignore, self.gold = frozenset(ignore), gold
         self.is_imitated, self.are_choices = is_imitated, are_choices
-        self.lacks_prompt, self.refuse_tests = lacks_prompt, True
+        self.lacks_prompt, self.sides, self.refuse_tests = lacks_prompt, frozenset(sides), True
         self.names = dict[str, None]()
         self._columns = dict[str, _Column]()
         self._refused = dict[str, tuple[RawRow, Any, str]]()
@@ -205,8 +208,8 @@ class Unread:
             column.most_items = max(column.most_items, len(mark))
         elif self.refuse_tests and columns_of.says_test(path, mark):
             self.refuse(row, path, mark, "says that the row is not to be trained on")
-        elif columns_of.says_invalid(path, mark):
-            others = "true" if columns_of.find_mark(path) == "valid" else "false"
+        elif columns_of.says_invalid(path, mark) and not says_of_side(path, self.sides):
+            others = "true" if columns_of.find_mark(path) == "valid" else "[false, null]"
             others = f"where: {{{path}: {others}}} keeps rows that say so"
             self.refuse(row, path, mark, f"says that the row is not valid ({others})")
         for item in mark if isinstance(mark, list) else [mark]:
@@ -464,6 +467,6 @@ def _leaves(value: Any) -> Iterator[str]:
 
 def _gold_text(value: Any) -> str | None:
     """A gold answer as text; None for a flag, an object and several answers."""
-    value = value[0] if isinstance(value, list) and len(value) == 1 else value
+    value = columns_of.single(value)
     is_flag = isinstance(value, bool) or not isinstance(value, str | int | float)
     return None if is_flag or columns_of.is_empty(value) else str(value).strip().lower()
