@@ -125,7 +125,7 @@ def find_difference(record: Mapping[str, Any], surroundings: Mapping[str, Any]) 
     processor, either.
     """
     computed, expected = (
-        {PIN_OF.get(name, name): f"{name} {version}" for name, version in packages.items()}
+        {str(PIN_OF.get(name, name)): f"{name} {version}" for name, version in packages.items()}
         for packages in (record.get("packages", {}), surroundings.get("packages", {}))
     )
     for name in sorted(computed.keys() & expected.keys()):
