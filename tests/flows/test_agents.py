@@ -426,7 +426,7 @@ CustomWebhookNotificationBlock(
 def test_the_nightly_deployment_as_the_page_has_it(prefect, toy: ToyRepo) -> None:
     page = (FLOWS / "README.md").read_text(encoding="utf-8")
     section = page.partition("\n## An agent that runs every night\n")[2].partition("\n## ")[0]
-    commands = [shlex.split(line) for line in re.findall(r"(?m)^    (prefect .*)$", section)]
+    commands = [shlex.split(line) for line in re.findall(r"(?m)^(prefect .*)$", section)]
     (deploy,) = [words for words in commands if "deploy" in words]
     (worker,) = [words for words in commands if "worker" in words]
     (trigger,) = [words for words in commands if "deployment" in words]

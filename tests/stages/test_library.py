@@ -13,6 +13,7 @@ import peft
 import pytest
 import torch
 from chat_tokenizers import KINDS, make_tokenizer
+from page_blocks import blocks_of
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 from stages import library
@@ -26,7 +27,6 @@ from stages.models.model_tokenizer import train_tokenizer
 from stages.records.problems import Problem
 from stages.rewards.answer_checker import states_an_answer
 
-PAGE = (Path(__file__).parents[2] / "stages/write_your_own.md").read_text(encoding="utf-8")
 TEXTS = [f"{a} plus {b} is {a + b}" for a in range(10) for b in range(10)]
 SIZES = {"num_steps": 1, "prompts_per_step": 2, "max_new_tokens": 4, "group_size": 2}
 
@@ -64,7 +64,7 @@ def step_once(model, tokenizer, reward=pay_length, prompts=TEXTS[:4], **settings
     return next(library.grpo(model, tokenizer, prompts, reward, **SIZES | settings))
 
 
-SNIPPETS = re.findall(r"```python\n(from stages import library.*?)```", PAGE, re.DOTALL)
+SNIPPETS = [block.text for block in blocks_of("script")]
 STEPS = {"sft": 22, "dpo": 10, "grpo": 20}
 
 
@@ -76,7 +76,7 @@ def test_a_snippet_of_the_page_trains_a_model_in_ten_lines(
     (code,) = [code for code in SNIPPETS if f"library.{name}(" in code]
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     code = code.replace("path/to/model", str(model_path)).replace("path/to/trained", str(tmp_path))
-    exec(compile(code, "write_your_own.md", "exec"), {})
+    exec(compile(code, name, "exec"), {})
     assert len(capsys.readouterr().out.splitlines()) == STEPS[name]
     before = model.state_dict()
     after = AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()
