@@ -64,6 +64,25 @@ def test_a_file_of_each_kind_has_at_most_ten_lines_of_code():
         assert len(lines) <= 10, path
 
 
+@pytest.mark.parametrize("path", OWN_FILES)
+def test_a_file_can_be_loaded_and_is_named_by_a_row_or_preset(path: str, inside: Path):
+    _, folder, _, name = Path(path).with_suffix("").parts
+    module = own_modules.load_own_module(folder, name, files=None)
+    assert [word for word in FUNCTIONS[folder] if hasattr(module, word)] or any(
+        inspect.isclass(value) and value.__module__ == module.__name__
+        for value in vars(module).values()
+    )
+    named = [block for kind in ("rows", "presets") for block in blocks_of(kind)]
+    assert [block for block in named if re.search(rf"\bown/{name}\b", block.text)]
+
+
+FUNCTIONS = {
+    "rewards": ("reward", "prefer"), "algorithms": ("surrogate", "advantage"),
+    "sources": ("rows",), "environments": (),
+}  # fmt: skip
+"""Folder -> what a file in it has, if no class."""
+
+
 def test_the_reward_function_rewards():
     namespace = run_file("stages/rewards/own/short.py")
     problem = {"id": "1", "task": "solve", "question": "1 + 1?", "prompt": "1 + 1?\n"}
@@ -177,21 +196,20 @@ def list_contents(block: Block) -> list[dict[str, Any]]:
         lines = block.text.splitlines(keepends=True)
         keys = Counter(re.match(" *[^ :]+:|", line)[0] for line in lines)  # type: ignore[index]
         ((key, _),) = keys.most_common(1)
-        return [
-            YAML(typ="safe").load("".join([*rest, line]))
-            for line in lines if line.startswith(key)
-            for rest in [[other for other in lines if not other.startswith(key)]]
-        ]  # fmt: skip
+        rest = "".join(line for line in lines if not line.startswith(key))
+        return [YAML(typ="safe").load(rest + line) for line in lines if line.startswith(key)]
 
 
 ROWS = [
-    pytest.param(block, content, id=f"{block}-{number}")
+    pytest.param(
+        block, content, id=f"{block}-{number}",
+        marks=[pytest.mark.environments] if "reasoning_gym" in str(content) else (),
+    )
     for block in blocks_of("rows")
     for number, content in enumerate(list_contents(block))
-]
-
-
+]  # fmt: skip
 NUM_ROWS = 40
+"""Of a file that a test writes."""
 
 
 @pytest.mark.parametrize(("block", "content"), ROWS)
@@ -227,17 +245,16 @@ def test_rows_and_sections_pass_the_check(
 def play(row: dict[str, Any]) -> None:
     """Load an environment of numbered starts, and play a few episodes of them twice."""
     preset = EnvironmentPreset.model_validate(read_yaml(PRESETS_PATH)[row["preset"]])
-    for name in ("path",) if "path" in preset.options else ():
+    if "path" in preset.options:
         columns = [preset.options["key"], preset.options["value"]]
-        write_rows(
-            Path(preset.options[name]), [dict.fromkeys(columns, f"x{n}") for n in range(600)]
-        )
+        rows = [dict.fromkeys(columns, f"x{n}") for n in range(600)]
+        write_rows(Path(preset.options["path"]), rows)
     if row["by"] == "reasoning_gym":
         pytest.importorskip("reasoning_gym", reason="needs the extra `environments`")
-    own = row["on"].removeprefix("own/")
     content = EnvironmentFile(
-        kind=row["by"], preset=preset, own=own, own_digest=None, packages={}, files={}
-    )
+        kind=row["by"], preset=preset, own=own_modules.get_own_word(row["on"]), own_digest=None,
+        packages={}, files={},
+    )  # fmt: skip
     starts = environment.list_starts("train", preset, "")[:3]
     assert check_replay(load_factory(content), starts, preset, seed=0)
 
@@ -248,8 +265,8 @@ def read(source: Any) -> None:
         pytest.importorskip("reasoning_gym", reason="needs the extra `environments`")
     config = TypeAdapter(catalogue.SourceConfig).validate_python(source)
     screened = catalogue.read_source(config, 0)
-    assert screened.bad == []
     assert len(screened.problems) >= NUM_ROWS
+    assert len(screened.bad) < len(screened.problems) / 100
 
 
 def write_source(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,16 +292,13 @@ def load_from_hub(source: Any, rows: Any, path: str, name: str | None, *, revisi
 def make_row(source: dict[str, Any], word: str) -> dict[str, Any]:
     """A row with the columns that a source names; else a conversation, or a problem."""
     draw = random.Random(word)
-    text = lambda: " ".join("".join(draw.choices("aeimnrst", k=5)) for _ in range(12))  # noqa: E731
-    number = str(draw.randrange(1000))
-    columns = source.get("columns")
+
+    def text() -> str:
+        return " ".join("".join(draw.choices("aeimnrst", k=5)) for _ in range(12))
+
+    number, columns = str(draw.randrange(1000)), source.get("columns")
     if columns is None and "chat" in source["path"]:
-        return {
-            "messages": [
-                {"role": "user", "content": text()},
-                {"role": "assistant", "content": text()},
-            ]
-        }
+        return {"messages": [{"role": role, "content": text()} for role in ("user", "assistant")]}
     if columns is None:
         return {"question": text(), "answer": number, "solution": f"{text()}\n#### {number}"}
     row: dict[str, Any] = {}
@@ -296,8 +310,6 @@ def make_row(source: dict[str, Any], word: str) -> dict[str, Any]:
                 place = place.setdefault(name, {})
             if key not in place:
                 place[key] = number if column == "answer" else text()
-    for path in [columns["answer"]] if "." not in columns.get("answer", ".") else []:
-        row[path] = number
     return row
 
 
@@ -451,9 +463,6 @@ MODULES = {"posttrain": ["-m", "flows.command_line"], "mlflow": ["-m", "mlflow"]
 
 
 def run_command(words: Sequence[str], copy: PipelineCopy, stack: ExitStack) -> None:
-    import time
-
-    print(time.strftime("%X"), words, flush=True)
     arguments = [*MODULES[words[0]], *words[1:]]
     if words[1] in ("server", "serve"):
         line = [sys.executable, *arguments, "--port"]
