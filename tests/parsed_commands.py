@@ -30,11 +30,11 @@ class ParsedError(Exception):
 
 def parse(words: Sequence[str], folder: Path = ROOT) -> None:
     """Read the words of a command in a folder; an exception where its parser refuses them."""
-    program, *others = words
+    program, *arguments = words
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        PARSERS[program](others)
-    for word in others:
+        PARSERS[program](arguments)
+    for word in arguments:
         check_word(word)
 
 
@@ -98,10 +98,10 @@ def parse_module(module: ModuleType, words: Sequence[str]) -> None:
     parse_known_args: Callable[..., Any] = argparse.ArgumentParser.parse_known_args
 
     def stop(*arguments: Any, **keywords: Any) -> tuple[argparse.Namespace, list[str]]:
-        namespace, others = parse_known_args(*arguments, **keywords)
-        if not others:
+        namespace, unknown = parse_known_args(*arguments, **keywords)
+        if not unknown:
             raise ParsedError
-        return namespace, others
+        return namespace, unknown
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(argparse.ArgumentParser, "parse_known_args", stop)
@@ -116,9 +116,9 @@ def parse_pip(words: Sequence[str]) -> None:
     options, _ = create_command(words[0]).parse_args(list(words[1:]))
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for path in options.editables:
-        named = re.fullmatch(r"\.(?:\[([\w,]+)\])?", path)
-        assert named is not None, path
-        for extra in named[1].split(",") if named[1] else ():
+        match = re.fullmatch(r"\.(?:\[([\w,]+)\])?", path)
+        assert match is not None, path
+        for extra in match[1].split(",") if match[1] else ():
             assert extra in extras["optional-dependencies"], extra
     for path in [*options.constraints, *options.requirements]:
         assert Path(path).is_file(), path
@@ -135,10 +135,10 @@ def parse_prefect(words: Sequence[str]) -> None:
 
     _, session, _ = _app.meta.parse_args(list(words), exit_on_error=False, print_error=False)
     command = [str(word) for word in session.args]
-    _, given, _ = _app.parse_args(command, exit_on_error=False, print_error=False)
+    _, bound, _ = _app.parse_args(command, exit_on_error=False, print_error=False)
     deployments = read_yaml(ROOT / "prefect.yaml")["deployments"]
     if command[0] == "deploy":
-        assert {*given.arguments["names"]} <= {item["name"] for item in deployments}
+        assert {*bound.arguments["names"]} <= {item["name"] for item in deployments}
 
 
 def parse_pytest(words: Sequence[str]) -> None:

@@ -72,8 +72,8 @@ def test_a_file_can_be_loaded_and_is_named_by_a_row_or_preset(path: str, inside:
         inspect.isclass(value) and value.__module__ == module.__name__
         for value in vars(module).values()
     )
-    named = [block for kind in ("rows", "presets") for block in blocks_of(kind)]
-    assert [block for block in named if re.search(rf"\bown/{name}\b", block.text)]
+    blocks = [*blocks_of("rows"), *blocks_of("presets")]
+    assert [block for block in blocks if re.search(rf"\bown/{name}\b", block.text)]
 
 
 FUNCTIONS = {
@@ -181,7 +181,7 @@ def inside(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(checkout / "data", ignore_errors=True)
 
 
-def check(content: Any) -> list[str]:
+def check_params(content: Any) -> list[str]:
     with Path("params.yaml").open("w", encoding="utf-8") as file:
         YAML(typ="safe").dump(content, file)
     paths, problems = plan.list_tables()
@@ -229,7 +229,7 @@ def test_rows_and_sections_pass_the_check(
     if "model" in content:
         shutil.copytree("model", params["model"]["path"])
         assert size.model_facts(params["model"]) is not None
-    problems = check(params)
+    problems = check_params(params)
     if "answer" in str(content.get("data")) and "solution" not in str(content["data"]):
         # The page's source is for policies that learn from rewards alone, params.yaml has others.
         (problem,) = problems
@@ -237,12 +237,12 @@ def test_rows_and_sections_pass_the_check(
     else:
         assert problems == []
     for row in content.get("environments", {}).values():
-        play(row)
+        play_environment(row)
     if "data" in content:
-        read(content["data"]["source"])
+        read_rows(content["data"]["source"])
 
 
-def play(row: dict[str, Any]) -> None:
+def play_environment(row: dict[str, Any]) -> None:
     """Load an environment of numbered starts, and play a few episodes of them twice."""
     preset = EnvironmentPreset.model_validate(read_yaml(PRESETS_PATH)[row["preset"]])
     if "path" in preset.options:
@@ -259,7 +259,7 @@ def play(row: dict[str, Any]) -> None:
     assert check_replay(load_factory(content), starts, preset, seed=0)
 
 
-def read(source: Any) -> None:
+def read_rows(source: Any) -> None:
     """Nearly every row of a source is read as a problem or conversation."""
     if "reasoning_gym" in str(source):
         pytest.importorskip("reasoning_gym", reason="needs the extra `environments`")
@@ -324,9 +324,10 @@ def write_people(row: dict[str, Any]) -> None:
         label = {"finish_reason": "solution", "steps": [step]}
         rows: list[Any] = [{"question": {"problem": f"p{n}"}, "label": label} for n in range(20)]
     else:
-        said = "\n\nHuman: Question {0}?\n\nAssistant: {1}"
+        transcript = "\n\nHuman: Question {0}?\n\nAssistant: {1}"
         rows = [
-            {"chosen": said.format(n, "Yes."), "rejected": said.format(n, "No.")} for n in range(20)
+            {"chosen": transcript.format(n, "Yes."), "rejected": transcript.format(n, "No.")}
+            for n in range(20)
         ]
     write_rows(Path("data", row["on"]), rows)
 
@@ -359,7 +360,7 @@ def test_presets_of_a_page_go_with_a_policy_or_an_environment(inside: Path):
             params["environments"][name] = row
         else:
             params["policies"][name] = params["policies"]["grpo"] | {"preset": name}
-    assert check(params) == []
+    assert check_params(params) == []
 
 
 def test_recipes_that_a_page_switches_on_pass_the_check(inside: Path):
@@ -370,7 +371,7 @@ def test_recipes_that_a_page_switches_on_pass_the_check(inside: Path):
             paths, _ = plan.list_tables()
             assert [*map(str, paths[1:])] == YAML(typ="safe").load(switch)["vars"]
             try:
-                assert check(read_yaml(ROOT / "params.yaml")) == []
+                assert check_params(read_yaml(ROOT / "params.yaml")) == []
             finally:
                 Path("dvc.yaml").write_text(text)
 
@@ -394,8 +395,8 @@ def test_a_deployment_takes_the_place_of_one_of_prefect_yaml(block: Block):
 
 
 COMMAND_BLOCKS = blocks_of("commands")
-RUN_HERE = ("posttrain", "python", "mlflow")
-"""Programs whose commands run in a copy, unless the page says where else."""
+MODULES = {"posttrain": ["-m", "flows.command_line"], "mlflow": ["-m", "mlflow"], "python": []}
+"""Program whose commands run in a copy, unless the page says where else -> Python's words."""
 
 
 def runs_in_ci(command: Command) -> bool:
@@ -406,11 +407,11 @@ def runs_in_ci(command: Command) -> bool:
 
 
 @pytest.mark.parametrize("block", COMMAND_BLOCKS, ids=str)
-def test_the_words_of_commands_are_known_and_a_page_says_where_what_runs(block: Block):
+def test_commands_are_parsed_and_the_page_says_where_they_run_if_not_here(block: Block):
     for command in block.commands:
         if has_parser(command.words, command.folder):
             parse(command.words, command.folder)
-        is_run = command.words[0] in RUN_HERE or runs_in_ci(command)
+        is_run = command.words[0] in MODULES or runs_in_ci(command)
         assert is_run or command.place, f"{command.words[0]}: say on the page where it runs"
 
 
@@ -430,8 +431,8 @@ def cut(params: dict[str, Any], presets: dict[str, Any]) -> None:
     """Make a pipeline small and leave out rows that no command names."""
     shrink(params, presets)
     params["seeds"] = [0, 1, 2]
-    kept = {"policies": ("sft", "grpo"), "pairs": ("verifier",), "rewards": ("rule", "preference")}
-    for table, names in {**kept, "steps": ()}.items():
+    rows = {"policies": ("sft", "grpo"), "pairs": ("verifier",), "rewards": ("rule", "preference")}
+    for table, names in {**rows, "steps": ()}.items():
         params[table] = {name: params[table][name] for name in names}
     presets["game"]["starts"] = {"train": 32, "dev": 8, "test": 8}
 
@@ -457,9 +458,6 @@ def test_commands_run_in_the_order_of_their_pages(tmp_path: Path, monkeypatch: p
         git = ["git", "-C", str(copy.path), "-c", "user.name=test", "-c", "user.email=@"]
         subprocess.run([*git, "add", "-A"], check=True)
         subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", str(block)], check=True)
-
-
-MODULES = {"posttrain": ["-m", "flows.command_line"], "mlflow": ["-m", "mlflow"], "python": []}
 
 
 def run_command(words: Sequence[str], copy: PipelineCopy, stack: ExitStack) -> None:
