@@ -395,7 +395,8 @@ def test_a_deployment_takes_the_place_of_one_of_prefect_yaml(block: Block):
 
 
 COMMAND_BLOCKS = blocks_of("commands")
-MODULES = {"posttrain": ["-m", "flows.command_line"], "mlflow": ["-m", "mlflow"], "python": []}
+MODULES = {"posttrain": ["-m", "flows.command_line"], "mlflow": ["-m", "mlflow"],
+           "dvc": ["-m", "dvc"], "python": []}  # fmt: skip
 """Program whose commands run in a copy, unless the page says where else -> Python's words."""
 
 
