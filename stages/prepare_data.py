@@ -19,7 +19,7 @@ from pydantic import model_validator
 from stages import meter, rows
 from stages.auto import Facts
 from stages.config import PRESETS_PATH, Params, read_yaml
-from stages.models import model_files, model_tokenizer, preparation, prompting, size
+from stages.models import model_files, model_tokenizer, preparation, size
 from stages.models.model_files import Origin
 from stages.models.preparation import DEMONSTRATIONS, PreparedProblems
 from stages.models.row_policy import ModelConfig
@@ -94,7 +94,7 @@ def write(
                 files[name].write(lines.to_json_line(row))
         lines.write_lines(folders["prepared"] / "quarantine.jsonl", prepared.screened.bad)
         if facts is not None:
-            facts = prompting.measure_data(prepared.summary, facts)
+            facts = preparation.measure_data(prepared.summary, facts)
             written.append("prompts/facts.json")
             lines.write_lines(folders["prompts"] / "facts.json", [facts])
             presets = read_yaml(PRESETS_PATH)

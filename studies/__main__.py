@@ -190,9 +190,13 @@ def _list_files(pattern: str) -> list[str]:
 def run_dvc(arguments: list[str]) -> int:
     """Run DVC; its exit status. Ctrl-C reaches it by itself, SIGTERM is passed on."""
     with subprocess.Popen([sys.executable, "-m", "dvc", *arguments]) as dvc:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, lambda *_: dvc.terminate())
-        return dvc.wait()
+        handlers = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: lambda *_: dvc.terminate()}
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        try:
+            return dvc.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,20 @@ from pipeline_copy import Edit, PipelineCopy
 
 from stages.config import read_yaml
 from stages.models import device
+from stages.runtime import process
 
 # Before any test computes: MKL chooses its instructions once in the life of a process.
 device.pin_instructions()
 # A shell has its background jobs ignore Ctrl-C, and with them all that they start: not here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _handlers_of_signals() -> Iterator[None]:
+    """Where a test leaves Ctrl-C ignored, the programs of later ones cannot be stopped."""
+    before = {number: signal.getsignal(number) for number in process.SIGNALS}
+    yield
+    assert {number: signal.getsignal(number) for number in process.SIGNALS} == before
 
 
 SMALL = read_yaml(Path(__file__).with_name("small_pipeline.yaml"))

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from stages.algorithms.kl import adaptive_coef
 from stages.config import Params, check_choice
 from stages.loops.rollouts import RolloutConfig
 from stages.optim import OptimConfig
@@ -393,6 +394,16 @@ def check_sizes(config: RlConfig, method: Method) -> None:
             f"value_warmup_steps {method.value_warmup_steps}, in which only the value model "
             f"learns, leave the policy none of num_steps {config.num_steps}: raise num_steps"
         )
+    if (buffer := method.overlong_buffer) is not None and buffer > config.max_new_tokens:
+        raise ValueError(
+            f"overlong_buffer {buffer} is more than max_new_tokens {config.max_new_tokens}: lower "
+            f"it, or raise max_new_tokens"
+        )
+    if (target := method.kl_target) is not None:  # one step may not change the coefficient's sign
+        adaptive_coef(
+            method.kl_coef, target, target=target, num_samples=prompts * size,
+            horizon=method.kl_horizon,
+        )  # fmt: skip
     if size < 2 and method.compares_completions():
         by = " with reward_coef" if method.reward_coef else ""
         raise ValueError(

@@ -10,7 +10,9 @@ from functools import partial
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from stages.auto import Facts
 from stages.models import prompting
+from stages.models.chat_template import close_thinking
 from stages.models.row_policy import ModelConfig
 from stages.records.problems import Demonstration, Exchange, Problem, Prompt
 from stages.rewards import answer_checker
@@ -104,3 +106,22 @@ def _encode_rows(
         summary.add_demonstration(row)
         yield DEMONSTRATIONS, row
     model.check_ids([[summary.largest_id]], prepared.tokenizer)
+
+
+def measure_data(summary: DataSummary, facts: Facts) -> Facts:
+    """`facts` with the lengths and counts of the data."""
+    completions = summary.completion_tokens
+    lengths = [
+        length for task in (prompting.TASK, prompting.CHAT) for length in completions.get(task, ())
+    ]
+    num_prompts = len(summary.prompt_tokens["train"])
+    # The length of a few solutions says nothing about the others.
+    are_known = len(lengths) >= 0.01 * num_prompts
+    return replace(
+        facts,
+        prompt_tokens=max(summary.all_prompt_tokens()),
+        completion_tokens=max(lengths, default=0) if are_known else 0,
+        train_prompts=num_prompts,
+        demonstrations=len(lengths),
+        thinks=facts.thinks or bool(close_thinking(summary.first_prompt)),
+    )

@@ -7,15 +7,14 @@ the model samples, so demonstrations have the tokens that sampling would have.
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import meter
-from stages.auto import Facts
 from stages.models import chat_template
-from stages.models.chat_template import begin_reply, close_thinking, render_chat
+from stages.models.chat_template import begin_reply, render_chat
 from stages.models.model_tokenizer import end_id, is_of_thought, make_decode
 from stages.records.problems import (
     THOUGHTS,
@@ -28,7 +27,6 @@ from stages.records.problems import (
 )
 from stages.records.transcripts import earlier_turns, render_transcript
 from stages.rewards.feedback.prompts import defuse
-from stages.sources.data_summary import DataSummary
 
 TASK, CHAT = "solve", "chat"
 PLACEHOLDER = "{question}"
@@ -235,23 +233,6 @@ def _render(
     if solution:
         solution = begin_reply(prompt, solution, tokenizer) + lead + solution
     return RenderedProblem(prompt=prompt, solution=solution)
-
-
-def measure_data(summary: DataSummary, facts: Facts) -> Facts:
-    """`facts` with the lengths and counts of the data."""
-    completions = summary.completion_tokens
-    lengths = [length for task in (TASK, CHAT) for length in completions.get(task, ())]
-    num_prompts = len(summary.prompt_tokens["train"])
-    # The length of a few solutions says nothing about the others.
-    are_known = len(lengths) >= 0.01 * num_prompts
-    return replace(
-        facts,
-        prompt_tokens=max(summary.all_prompt_tokens()),
-        completion_tokens=max(lengths, default=0) if are_known else 0,
-        train_prompts=num_prompts,
-        demonstrations=len(lengths),
-        thinks=facts.thinks or bool(close_thinking(summary.first_prompt)),
-    )
 
 
 def encode_exchanges(

@@ -80,7 +80,7 @@ def measure_policy(name: str, seed: int, config: ModelConfig) -> Size:
 def model_facts(model: Mapping[str, Any]) -> Facts | None:
     """Facts of config.json and tokenizer of section `model`, for `auto`; None without a path.
 
-    Those of the data are added by `prompting.measure_data`.
+    Those of the data are added by `preparation.measure_data`.
     """
     if model["path"] is None:
         return None

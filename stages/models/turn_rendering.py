@@ -46,8 +46,8 @@ from stages.records.problems import (
     find_begun_thought,
     split_thought,
 )
+from stages.records.transcripts import link_results
 from stages.rewards.feedback.prompts import defuse
-from stages.sources.tool_calls import link_results
 
 Message = Mapping[str, Any]
 Tools = Sequence[Mapping[str, Any]] | None

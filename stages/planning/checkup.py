@@ -21,7 +21,6 @@ from stages.models import (
     model_tokenizer,
     preparation,
     process_head,
-    prompting,
     rope_limit,
     row_policy,
     size,
@@ -131,7 +130,7 @@ def load_model_facts(content: Mapping[str, Any]) -> Model:
     revision = section.revision or "main"
     path = model_files.locate_folder(section.path)
     config = AutoConfig.from_pretrained(path, revision=revision, local_files_only=True)
-    facts = facts and prompting.measure_data(prepared.summary, facts)
+    facts = facts and preparation.measure_data(prepared.summary, facts)
     return Model(config=config, tokenizer=prepared.tokenizer, data=data, facts=facts, **shown)
 
 

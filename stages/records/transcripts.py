@@ -1,11 +1,11 @@
-"""Transcripts: the turns of a conversation as text, and the demonstrations among them."""
+"""Transcripts: turns as text, the demonstrations among them, and the call of each result."""
 
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from stages.records.problems import Problem, Turn
+from stages.records.problems import Problem, ToolCall, Turn
 
 SPEAKERS = {"user": "Human", "assistant": "Assistant"}
 """Role -> the name before its turns."""
@@ -56,3 +56,39 @@ def earlier_turns(problems: Iterable[Problem]) -> Iterator[Problem]:
                     solution=show_turn(turn), turns=turns[:at],
                     reply=None if turn.is_text else turn,
                 )  # fmt: skip
+
+
+def link_results(turns: Sequence[Turn]) -> list[Turn]:
+    """The turns, each result with the call that it is of.
+
+    By the id of the call, where both have one, else by the name of the tool, where the result has
+    it; else results have the order of the calls. A ValueError for a result of no call by its id.
+    """
+    linked, pending = list[Turn](), list[ToolCall]()
+    for turn in turns:
+        if turn.role == "assistant":
+            pending = list(turn.calls)
+        if turn.role != "tool":
+            linked.append(turn)
+            continue
+        answered = turn.answers
+        call = _find_call(answered, pending)
+        if call is not None:
+            pending.remove(call)
+            label = answered or call
+            answered = ToolCall(label.name or call.name, call.arguments, label.id or call.id)
+        linked.append(replace(turn, answers=answered))
+    return linked
+
+
+def _find_call(answered: ToolCall | None, pending: Sequence[ToolCall]) -> ToolCall | None:
+    """The call among those without a result that a result says it is of; None: there is none."""
+    if answered is not None and answered.id is not None and any(call.id for call in pending):
+        same_id = next((call for call in pending if call.id == answered.id), None)
+        if same_id is None:
+            ids = ", ".join(str(call.id) for call in pending)
+            raise ValueError(f"tool result: of call '{answered.id}'; the calls are {ids:.60}")
+        return same_id
+    if answered is not None and answered.name:
+        return next((call for call in pending if call.name == answered.name), None)
+    return next(iter(pending), None)

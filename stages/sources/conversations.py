@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 from stages.config import read_yaml
 from stages.records.problems import REASONING_KEYS, ToolCall, Turn
-from stages.records.transcripts import SPEAKERS
+from stages.records.transcripts import SPEAKERS, link_results
 from stages.sources import columns, raw_rows, tool_calls
 from stages.sources.quarantine import RejectedError
 
@@ -105,7 +105,10 @@ def read_conversation(
         raise RejectedError("empty turn: one of the turns says nothing")
     if not turns:
         raise RejectedError(f"no conversation: '{what}' holds an empty system message alone")
-    return tool_calls.link_results(turns) if any(turn.role == "tool" for turn in turns) else turns
+    try:
+        return link_results(turns)
+    except ValueError as error:
+        raise RejectedError(str(error)) from error
 
 
 def is_reply(turn: Turn) -> bool:

@@ -10,11 +10,9 @@ RejectedError.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from stages.records.problems import ToolCall, Turn
+from stages.records.problems import ToolCall
 from stages.sources import columns, raw_rows
 from stages.sources.quarantine import RejectedError
 
@@ -96,39 +94,3 @@ def _parse(value: Any, what: str) -> Any:
 def to_json(value: Any) -> str:
     """JSON text as chat templates write it; RejectedError for half a surrogate pair."""
     return raw_rows.check_text(json.dumps(value, ensure_ascii=False), "tools")
-
-
-def link_results(turns: Sequence[Turn]) -> list[Turn]:
-    """The turns, each result with the call that it is of.
-
-    By the id of the call, where both have one, else by the name of the tool, where the result has
-    it; else results have the order of the calls. RejectedError: a result of no call by its id.
-    """
-    linked, pending = list[Turn](), list[ToolCall]()
-    for turn in turns:
-        if turn.role == "assistant":
-            pending = list(turn.calls)
-        if turn.role != "tool":
-            linked.append(turn)
-            continue
-        answered = turn.answers
-        call = _find_call(answered, pending)
-        if call is not None:
-            pending.remove(call)
-            label = answered or call
-            answered = ToolCall(label.name or call.name, call.arguments, label.id or call.id)
-        linked.append(replace(turn, answers=answered))
-    return linked
-
-
-def _find_call(answered: ToolCall | None, pending: Sequence[ToolCall]) -> ToolCall | None:
-    """The call among those without a result that a result says it is of; None: there is none."""
-    if answered is not None and answered.id is not None and any(call.id for call in pending):
-        same_id = next((call for call in pending if call.id == answered.id), None)
-        if same_id is None:
-            ids = ", ".join(str(call.id) for call in pending)
-            raise RejectedError(f"tool result: of call '{answered.id}'; the calls are {ids:.60}")
-        return same_id
-    if answered is not None and answered.name:
-        return next((call for call in pending if call.name == answered.name), None)
-    return next(iter(pending), None)
