@@ -70,7 +70,9 @@ def parse_posttrain(words: Sequence[str]) -> None:
 def parse_python(words: Sequence[str]) -> None:
     if words[0] == "-m" and words[1] == "studies":
         definitions, parameters = read_yaml(ROOT / DEFINITIONS), read_yaml(ROOT / STUDY_PARAMS)
-        studies.resolve_names(words[2:], definitions["stages"], parameters)
+        names = [word for word in words[2:] if not word.startswith("-")]
+        studies.resolve_names(names, definitions["stages"], parameters)
+        parse_dvc(["repro", *(word for word in words[2:] if word not in names)])
     elif words[0] == "-m":
         parse_module(importlib.import_module(words[1]), words[2:])
     elif words[0] == "-c":
