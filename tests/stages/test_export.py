@@ -174,11 +174,11 @@ def remove_gold_answers():
 
 
 def evaluate():
-    more = {"dev_accuracy": 0.25, "auc/outcome": 0.875, "best_of/longest/4": 0.125, "pass/2": 0.375,
+    more = {"auc/outcome": 0.875, "best_of/longest/4": 0.125, "pass/2": 0.375,
             "best_of/outcome/4": 0.625, "pass/4": 0.5, "mean_strict": 0.75}  # fmt: skip
     for seed in (0, 1):
         path = DATA / f"evaluations/grpo/{seed}/metrics.json"
-        write_json(path, json.loads(path.read_bytes()) | more)
+        write_json(path, json.loads(path.read_bytes()) | more | {"dev_accuracy": 0.25 * (1 + seed)})
 
 
 def use_folder():
@@ -215,7 +215,8 @@ CARDS = [
     (leave_out, ["report does not compare this policy", "was not evaluated"],
      ["model-index", "accuracy |", METRICS["verdict"][0]]),
     (remove_gold_answers, ["| mean tokens | 7.500 | 7.500 | 7.500 |"], ["model-index", "accuracy"]),
-    (evaluate, ["best of, outcome, 4 | 0.625 |", "pass, 4 | 0.500 |", "dev accuracy | 0.250 |"],
+    (evaluate, ["best of, outcome, 4 | 0.625 |", "pass, 4 | 0.500 |", "| seed 0 | seed 1 |",
+      "dev accuracy | 0.375 | 0.250 | 0.500 |"],
      ["auc", "longest", "pass, 2", "strict"]),
     (use_folder, ["`base`"], ["base_model", "ann"]),
     (put_into_environment, ["`game`", "textarena 0.7.4", "50.0 % [25.0, 75.0]", "64 test",
