@@ -224,19 +224,23 @@ def connect(root: Path) -> Iterator[Store]:
 
 
 @contextmanager
-def naming_refusals(name: str) -> Iterator[None]:
+def naming_refusals(name: str, named: set[str] | None = None) -> Iterator[None]:
     """Context in which a server's refusal of a run is a warning that names it, and no outage.
 
     What it refuses now (a value too long, a parameter with another value) it will refuse again: the
-    runs after it would never come.
+    runs after it would never come. `named`: those of which there was a warning; none comes again.
     """
     try:
         yield
     except MlflowException as error:
         if error.get_http_status_code() != HTTPStatus.BAD_REQUEST:
             raise
+        if named is not None and name in named:
+            return
         reason = hide_secrets(f"{type(error).__name__}: {error}")
         logger.warning("MLflow refuses the run of %s, and each call tries again (%s)", name, reason)
+        if named is not None:
+            named.add(name)
 
 
 def describe_outage(error: Exception, module: str) -> str:

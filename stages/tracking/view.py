@@ -305,14 +305,14 @@ def follow_running() -> None:
     It only reads, holds nothing that a stage waits for, and may fail or end at any time.
     """
     last: dict[str, dict[str, int]] = {}
-    warning = ""
+    warning, refused = "", set[str]()
     while True:
         time.sleep(SECONDS)
         try:
             if folders := find_running():
                 with store.connect(locate_checkout()) as target:
                     for folder in folders:
-                        with store.naming_refusals(folder.name):
+                        with store.naming_refusals(folder.name, refused):
                             send_points(target, folder, last)
             warning = ""
         except store.OUTAGES as error:

@@ -211,6 +211,20 @@ def test_a_run_that_the_store_refuses_is_named_and_keeps_out_no_other(caplog, mo
     assert all(store.COMPLETE in run.data.tags for run in View().runs().values())
 
 
+def test_while_stages_run_a_refusal_is_named_once_and_what_is_missing_is_an_outage(
+    place, caplog
+) -> None:
+    named = set[str]()
+    with store.connect(place) as target:
+        run = target.run(view.EXECUTION, "a", name="train", started=RECORD["started"], tags={})
+        for name in ("train", "train", "sample"):
+            with store.naming_refusals(name, named):
+                target.log_params(run.run_id, {"x" * 251: 1})
+        with pytest.raises(store.OUTAGES), store.naming_refusals("train"):
+            target.client.get_run("0" * 32)
+    assert [text.split()[5] for text in caplog.messages] == ["train,", "sample,"]
+
+
 def test_results_from_elsewhere_are_found_or_added_without_times(monkeypatch) -> None:
     made = make_pipeline()
     sync()
