@@ -265,11 +265,18 @@ def test_the_doctor_finds_what_cannot_work_before_anything_ran(case, repository)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("text", "says"), [
-    ("model: 3\n", "model: expected keys with values"), ("a: [\n", "Error: params.yaml, line 2"),
+@pytest.mark.parametrize(("change", "says", "shown"), [
+    (lambda _: "model: 3\n", "model: expected keys with values", ()),
+    (lambda _: "a: [\n", "Error: params.yaml, line 2", ()),
+    # A row that is wrong: the machine and the data are what they are.
+    (lambda text: text.replace("train: sft", "train: stf"), "policies.sft.train",
+     ("computes on", "torch", "#### ")),
 ])  # fmt: skip
-def test_a_plan_that_is_not_valid_has_no_forecast_and_no_traceback(text, says, repository):
-    (repository / "params.yaml").write_text(text)
+def test_a_plan_that_is_not_valid_has_no_forecast_and_no_traceback(change, says, shown, repository):
+    path = repository / "params.yaml"
+    path.write_text(change(path.read_text()))
     completed = run_doctor(repository)
     assert (completed.returncode, says in completed.stderr) == (1, True), completed.stderr
     assert "Traceback" not in completed.stderr
+    assert [text for text in shown if text not in completed.stdout] == []
+    assert "minutes" not in completed.stdout
