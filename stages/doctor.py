@@ -16,7 +16,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -40,8 +42,7 @@ def main(*words: str) -> None:
     parser.add_argument("--gpu-gib", type=float, help="plan for a GPU of this size")
     parser.add_argument("--recompute", metavar="STAGE", help="whether it recomputes activations")
     options, console = parser.parse_args(words), Console()
-    if subprocess.run([sys.executable, "-m", "stages.plan", "--check"], check=False).returncode:
-        sys.exit("There is no forecast of a plan that is not valid: correct what is listed above.")
+    check = subprocess.run([sys.executable, "-m", "stages.plan", "--check"], check=False)
     import datasets.config
     import huggingface_hub.constants
 
@@ -49,22 +50,17 @@ def main(*words: str) -> None:
     huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
     # A trial draws in its own process, where its memory is counted.
     os.environ.pop(overlap.SAMPLERS, None)
+    if check.returncode:
+        with suppress(OSError, ValueError, TypeError, KeyError):  # the check has listed why
+            report_inputs(read_yaml(), options.gpu_gib, console)
+        sys.exit("There is no forecast of a plan that is not valid: correct what is listed above.")
     recipes = [Path(recipe) for recipe in read_yaml(Path("dvc.yaml")).get("vars") or []]
     rows, _ = tables.read_tables([PARAMS_PATH, *recipes])
     content, presets = read_yaml(), read_yaml(PRESETS_PATH)
-    machine = checkup.find_machine(options.gpu_gib, len(content["seeds"]))
-    software = checkup.read_versions()
-    here = {"computes on": machine.name, "its memory, GiB": f"{machine.bytes / GIB:.1f}"}
-    console.print(make_pairs_table("This machine", here | software))
     try:
-        model = checkup.load_model_facts(content)
+        machine, software, model = report_inputs(content, options.gpu_gib, console)
     except (OSError, ValueError) as error:
         sys.exit(f"prepare_data would fail (nothing is downloaded here): {error}")
-    for report in model.reports:
-        console.print(problem_files.describe_report(report), markup=False)
-    for warning in model.warnings:
-        console.print(f"warning: {warning}", markup=False)
-    console.print(make_pairs_table("Text, as the model will read it", checkup.show_text(model)))
     content, _ = auto.resolve({**content, "presets": presets}, model.facts, strict=False)
     presets = content.pop("presets")
     plan = Plan(content=content, presets=presets, rows=rows, data=model.data)
@@ -81,6 +77,23 @@ def main(*words: str) -> None:
     if problems:
         sys.exit("What cannot work:\n" + "\n".join(f"  {problem}" for problem in problems))
     console.print("No problem was found.")
+
+
+def report_inputs(
+    content: Mapping[str, Any], gpu_gib: float | None, console: Console
+) -> tuple[Machine, dict[str, str], Model]:
+    """Print what the plan starts from: this machine, its packages, the data as it is read."""
+    machine = checkup.find_machine(gpu_gib, len(content["seeds"]))
+    software = checkup.read_versions()
+    here = {"computes on": machine.name, "its memory, GiB": f"{machine.bytes / GIB:.1f}"}
+    console.print(make_pairs_table("This machine", here | software))
+    model = checkup.load_model_facts(content)
+    for report in model.reports:
+        console.print(problem_files.describe_report(report), markup=False)
+    for warning in model.warnings:
+        console.print(f"warning: {warning}", markup=False)
+    console.print(make_pairs_table("Text, as the model will read it", checkup.show_text(model)))
+    return machine, software, model
 
 
 def join_problems(problems: Iterable[tuple[str, str]]) -> list[str]:

@@ -65,15 +65,18 @@ def label_pairs(run: Run) -> dict[str, Any]:
     preset, seed = run.config.preset, derive_seed(run.seed, "label_own")
     prefer = load_labeller(run.row.by)
     metrics, verdicts = dict[str, Any](), list[Verdict]()
-    for side in pools.SIDES:
-        pairs = judging.choose_pairs(
+    pairs = {
+        side: judging.choose_pairs(
             pools.read_pools(run.row.source, run.seed, side), PROMPTS,
             max_pairs=preset.max_pairs_per_problem, seed=seed,
-        )  # fmt: skip
-        tracked = run.track(pairs, label=side, unit="pairs")
+        )
+        for side in pools.SIDES
+    }  # fmt: skip
+    for side, tracked in run.track_parts(pairs, "pairs"):
         of_side = label_side(tracked, prefer, preset.rule, side, run.row.by)
-        run.write(f"{side}.jsonl", judging.make_preferences(pairs, of_side, preset.rule, "own"))
-        truth = judging.correctness_and_lengths(pairs)
+        labelled = judging.make_preferences(pairs[side], of_side, preset.rule, "own")
+        run.write(f"{side}.jsonl", labelled)
+        truth = judging.correctness_and_lengths(pairs[side])
         metrics[side] = judge_quality.summarise_verdicts(of_side, *truth, seed)
         headline = judge_quality.select_headline(metrics[side])
         run.log(0, {f"{side}/{name}": value for name, value in headline.items()})

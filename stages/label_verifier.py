@@ -71,7 +71,8 @@ def label_pairs(run: Run) -> dict[str, Any]:
     The metrics are by side.
     """
     metrics: dict[str, Any] = {}
-    for side in pools.SIDES:
+    problems = {side: pools.read_pools(run.row.source, run.seed, side) for side in pools.SIDES}
+    for side, tracked in run.track_parts(problems, "problems"):
         labelled = [
             verifier_labels.label_pairs(
                 prompt,
@@ -79,9 +80,7 @@ def label_pairs(run: Run) -> dict[str, Any]:
                 max_pairs=run.config.preset.max_pairs_per_problem,
                 seed=derive_seed(run.seed, "label_verifier", prompt.id),
             )
-            for prompt, pool in run.track(
-                pools.read_pools(run.row.source, run.seed, side), label=side, unit="problems"
-            )
+            for prompt, pool in tracked
         ]
         if side == "train" and (percent := run.config.preset.flip_percent):
             seed = derive_seed(run.seed, "label_verifier", "flips")

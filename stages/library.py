@@ -468,7 +468,7 @@ def load_method(preset: str, max_new_tokens: int) -> Method:
         if method.advantage not in ("step_zscore", "teacher"):
             return method.for_engine("transformers")
     raise ValueError(
-        f"expected a preset of `train: grpo` that learns from one reward per completion, such as "
+        f"expected a preset of GRPO that learns from one reward per completion, such as "
         f"dr_grpo, found '{preset}': pass one of those that stages/README.md lists"
     )
 
@@ -480,6 +480,6 @@ def load_loss(preset: str) -> PreferencePreset:
         if loss.kind != KTO:
             return loss
     raise ValueError(
-        f"expected a preset of `train: dpo` that is a loss of pairs, such as simpo, found "
+        f"expected a preset of DPO that is a loss of pairs, such as simpo, found "
         f"'{preset}': pass one of those that stages/README.md lists"
     )

@@ -204,11 +204,8 @@ def train_outcome(run: Run) -> dict[str, Any]:
     seed = derive_seed(run.seed, "reward_outcome")
     pool = {side: pools.read_pools(row.source, run.seed, side) for side in pools.SIDES}
     checked = {
-        side: [
-            verifier_labels.check_pool(*problem)
-            for problem in run.track(problems, label=f"check {side}", unit="problems")
-        ]
-        for side, problems in pool.items()
+        side: [verifier_labels.check_pool(*problem) for problem in tracked]
+        for side, tracked in run.track_parts(pool, "problems")
     }
     problems = verifier_labels.training_outcomes(
         checked["train"],

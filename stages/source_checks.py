@@ -20,7 +20,7 @@ from stages.sources import containers, preference_files, problem_files, step_fil
 from stages.sources.catalogue import SourceConfig
 from stages.sources.own_rows import OwnSource
 from stages.sources.problem_files import NUM_SAMPLE, FileSource, SourceReport
-from stages.tables import TableRow, check_opened_files
+from stages.tables import TableRow, check_opened_files, describe_absence
 
 RAW = DATA / "raw"
 """Folder of the files that people bring; DVC notices what changes in it."""
@@ -78,8 +78,8 @@ def look_at_source(source: SourceConfig) -> SourceContent:
 def check_own_source(source: OwnSource) -> Iterator[str]:
     """Files of the user's source that are not there; it is run when its rows are read."""
     word = own_modules.get_own_word(source.kind)
-    if not Path(file := f"stages/sources/own/{word}.py").is_file():
-        yield f"data.source.kind: there is no {file}: posttrain new source {word} writes it"
+    if word and not (file := Path(f"stages/sources/own/{word}.py")).is_file():
+        yield f"data.source.kind: {describe_absence(file, 'source', word)}"
     yield from check_opened_files("data.source", source.files)
 
 

@@ -29,6 +29,7 @@ OWN_SOURCES = {
     REWARDS: Path("stages/rewards/own"), ENVIRONMENTS: Path("stages/environments/own"),
 }  # fmt: skip
 """Table -> folder of the user's files that its rows name."""
+IN_EXPERIMENTS = "for `dvc exp run`, which copies what git knows, `git add` it"
 READS = {
     POLICIES: {
         "sft": ("demonstrations", PAIRS, EPISODES), "dpo": (PAIRS,),
@@ -274,7 +275,12 @@ def check_files(row: TableRow) -> Iterator[str]:
         yield from check_opened_files(str(row), files)
     labeller = get_own_word(row.words.get("by"))
     if labeller and not (file := OWN_SOURCES[REWARDS] / f"{labeller}.py").is_file():
-        yield f"{row}.by: there is no {file}: posttrain new labeller {labeller} writes it"
+        yield f"{row}.by: {describe_absence(file, 'labeller', labeller)}"
+
+
+def describe_absence(file: Path, kind: str, word: str) -> str:
+    """Words on a file of the user's that is not there."""
+    return f"there is no {file}: posttrain new {kind} {word} writes it; {IN_EXPERIMENTS}"
 
 
 def check_opened_files(place: str, files: Collection[str]) -> Iterator[str]:
@@ -336,8 +342,8 @@ def check_source(row: TableRow, tables: Tables) -> str | None:
     elif on not in folders and kind == OWN and kind in kinds:
         path = OWN_SOURCES[row.table] / name
         problem = (
-            f"there is no file {ascii(str(path))[1:-1]:.103}.py: write it, and for `dvc exp run`, "
-            f"which copies what git knows, `git add` it{suggest(on, folders)}"
+            f"there is no file {ascii(str(path))[1:-1]:.103}.py: write it; {IN_EXPERIMENTS}"
+            f"{suggest(on, folders)}"
         )
     elif on not in folders:
         problem = f"no row makes {on!a:.103}{suggest(on, folders)}"

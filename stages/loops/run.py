@@ -10,7 +10,7 @@ Importing this file imports no torch, which takes a second: stages without a mod
 
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -147,6 +147,15 @@ class Run:
             done += 1 if sizes is None else sizes[number]
             self._report(item, done)
             yield item
+
+    def track_parts(
+        self, parts: Mapping[str, Sequence[ItemT]], unit: str
+    ) -> Iterator[tuple[str, Iterator[ItemT]]]:
+        """Label and items of each part, tracked; the time that remains is that of all of them."""
+        after = sum(map(len, parts.values()))
+        for label, items in parts.items():
+            after -= len(items)
+            yield label, self.track(items, label=label, unit=unit, after=after)
 
     def _report(self, item: Any, done: int) -> None:
         """Log and show an item; `done`: how many there are with it."""

@@ -7,6 +7,7 @@ no machine.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from stages.report import markdown
 from stages.report.experiment import shorten_path
 from stages.report.stage_metrics import COSTS, list_ancestors
+from stages.rewards.pool_scores import WITHOUT_A_REWARD
 from stages.rows import DATA
 from stages.runtime import outputs
 
@@ -26,6 +28,11 @@ METHODS = {
     "ppo": "proximal policy optimisation on its own rollouts",
     "grpo": "group-relative policy optimisation on its own rollouts",
 }
+SHOWN = re.compile(
+    r"(mean|greedy|dev)_accuracy|(pass|majority|best_of|reward)/.+|(readable|truncation)_rate"
+    r"|mean_tokens"
+)
+"""Metrics of an evaluation on the card; the report has them all."""
 LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0")
 """Names that the hub knows; any other licence is `other`, with its own words."""
 
@@ -107,7 +114,10 @@ def _inline(value: Any) -> str:
 
 
 def _results(seeds: Mapping[int, Metrics]) -> Iterator[list[str]]:
-    """Metrics that all seeds have, with each seed's; of a curve over n that of the largest n."""
+    """Metrics that matter, with each seed's; of a curve over n that of the largest n.
+
+    Of best-of-n those that reward models choose, and none that the samples' form does.
+    """
     if not seeds:
         return
     first, *following = seeds.values()
@@ -117,7 +127,8 @@ def _results(seeds: Mapping[int, Metrics]) -> Iterator[list[str]]:
         stem, _, n = key.rpartition("/")
         smaller = n.isdecimal() and int(n) < largest[stem]
         is_common = all(key in metrics for metrics in following)
-        if isinstance(value, float) and not smaller and is_common:
+        matters = SHOWN.fullmatch(key) and not {*WITHOUT_A_REWARD} & {*stem.split("/")}
+        if isinstance(value, float) and matters and not smaller and is_common:
             numbers = [f"{metrics[key]:.3f}" for metrics in seeds.values()]
             yield [key.replace("_", " ").replace("/", ", "), f"{_mean(key, seeds):.3f}", *numbers]
 

@@ -7,6 +7,7 @@ answer.
 """
 
 import fcntl
+import logging
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -31,6 +33,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 from stages.runtime import identity
 from stages.runtime.redaction import hide_secrets
 
+logger = logging.getLogger(__name__)
 OUTAGES = (
     MlflowException,
     requests.RequestException,
@@ -218,6 +221,26 @@ def connect(root: Path) -> Iterator[Store]:
                 yield Store(client, experiment.experiment_id)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+@contextmanager
+def naming_refusals(name: str, named: set[str] | None = None) -> Iterator[None]:
+    """Context in which a server's refusal of a run is a warning that names it, and no outage.
+
+    What it refuses now (a value too long, a parameter with another value) it will refuse again: the
+    runs after it would never come. `named`: those of which there was a warning; none comes again.
+    """
+    try:
+        yield
+    except MlflowException as error:
+        if error.get_http_status_code() != HTTPStatus.BAD_REQUEST:
+            raise
+        if named is not None and name in named:
+            return
+        reason = hide_secrets(f"{type(error).__name__}: {error}")
+        logger.warning("MLflow refuses the run of %s, and each call tries again (%s)", name, reason)
+        if named is not None:
+            named.add(name)
 
 
 def describe_outage(error: Exception, module: str) -> str:

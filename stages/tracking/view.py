@@ -54,35 +54,48 @@ Runs = dict[str, tuple[TrackedRun, dict[str, Any]]]
 def sync_entries(entries: list[Entry], studies: Sequence[Entry] = ()) -> tuple[int, str]:
     """Add what MLflow lacks; return the number of added runs and the address of their page.
 
-    Studies belong to no manifest: they read a run of the pipeline, which has one.
+    Studies belong to no manifest: they read a run of the pipeline, which has one. Where MLflow
+    refuses the run of a stage, the manifest is without it, and filled again by later calls.
     """
     runs: Runs = {}
-    added = 0
+    added = num_records = 0
     with store.connect(locate_checkout()) as target:
         for entry in entries:
             if (record := lockfile.read_record(entry)) is not None:
-                run = sync_stage(target, entry, record)
-                runs[entry.stage] = (run, record)
-                added += run.is_new
+                num_records += 1
+                with store.naming_refusals(entry.stage):
+                    run = sync_stage(target, entry, record)
+                    runs[entry.stage] = (run, record)
+                    added += run.is_new
         if runs:
-            added += sync_manifest(target, entries, runs)
+            with store.naming_refusals("the whole, its manifest"):
+                is_whole = len(runs) == num_records
+                added += sync_manifest(target, entries, runs, is_whole=is_whole)
         for entry in studies:
             if (record := lockfile.read_record(entry)) is not None:
-                run = sync_stage(target, entry, record)
-                if run.is_new:
-                    added += 1
-                    ids = {name: of_stage.run_id for name, (of_stage, _) in runs.items()}
-                    ids[entry.stage] = run.run_id
-                    note = describe_stage(entry, entries, ids, target.experiment_id)
-                    target.set_tags(run.run_id, {MLFLOW_RUN_NOTE: note})
+                with store.naming_refusals(entry.stage):
+                    added += sync_study(target, entry, record, entries, runs)
     # MLflow's pages of an experiment are else those for traces
     path = f"#/experiments/{target.experiment_id}/runs?workflowType=machine_learning"
     return added, store.find_page(path)
 
 
-def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
+def sync_study(
+    store: Store, entry: Entry, record: dict[str, Any], entries: list[Entry], runs: Runs
+) -> bool:
+    """Log the run of a study, with links to those of the pipeline; whether it was added now."""
+    run = sync_stage(store, entry, record)
+    if run.is_new:
+        ids = {name: of_stage.run_id for name, (of_stage, _) in runs.items()}
+        note = describe_stage(entry, entries, ids | {entry.stage: run.run_id}, store.experiment_id)
+        store.set_tags(run.run_id, {MLFLOW_RUN_NOTE: note})
+    return run.is_new
+
+
+def sync_manifest(store: Store, entries: list[Entry], runs: Runs, *, is_whole: bool = True) -> bool:
     """Log the manifest of these entries, all of dvc.lock; whether it was added now.
 
+    It is complete if it `is_whole`: `runs` has each stage that has a record.
     Below it come the runs that no earlier manifest has: those of this execution of the pipeline.
     """
     lock = lockfile.hash_entries(entries)
@@ -129,7 +142,8 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
     store.set_tags(run_id, tags)
     for entry in entries:
         _log_evaluation(store, entry, runs)
-    store.complete(run_id, ended)
+    if is_whole:
+        store.complete(run_id, ended)
     return True
 
 
@@ -291,14 +305,15 @@ def follow_running() -> None:
     It only reads, holds nothing that a stage waits for, and may fail or end at any time.
     """
     last: dict[str, dict[str, int]] = {}
-    warning = ""
+    warning, refused = "", set[str]()
     while True:
         time.sleep(SECONDS)
         try:
             if folders := find_running():
                 with store.connect(locate_checkout()) as target:
                     for folder in folders:
-                        send_points(target, folder, last)
+                        with store.naming_refusals(folder.name, refused):
+                            send_points(target, folder, last)
             warning = ""
         except store.OUTAGES as error:
             if not warning:

@@ -221,6 +221,20 @@ def read_deployment(heading: str) -> dict[str, Any]:
     return deployment["work_pool"]["job_variables"]
 
 
+def test_a_server_is_started_with_the_address_that_its_clients_have() -> None:
+    """Else its page asks port 4200, whatever port it has."""
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in sorted(FLOWS.glob("*.md")))
+    blocks = [
+        block for block in re.findall(r"(?m)(?:^    .*\n)+", pages) if "server start" in block
+    ]
+    assert len(blocks) == 2
+    for block in blocks:
+        before, _, words = block.partition("prefect --no-prompt server start")
+        port = re.search(r"--port (\d+)", words)
+        assert port is not None
+        assert f"export PREFECT_API_URL=http://127.0.0.1:{port[1]}/api\n" in before
+
+
 def test_a_slurm_worker_accepts_the_job_variables() -> None:
     config = pytest.importorskip("prefect_slurm.config", reason="needs the extra `clusters`")
     variables = read_deployment("Slurm")
