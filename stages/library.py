@@ -13,14 +13,14 @@
     for step in library.grpo(model, tokenizer, prompts, reward, **settings):
         print(step.index, step.metrics["reward/mean"])
 
-Each trains the model in place. It goes on where a killed run was, to the same bits:
+Each trains the model in place. A killed run can be resumed, with the same result bit by bit:
 
     state = library.State.load("folder")
     for step in library.grpo(model, tokenizer, prompts, reward, **settings, state=state):
         state.save("folder")
 
 In an environment (`stages/environments/environment.py`) over several turns, `prompts` are the rows
-that episodes start from, and the environment pays:
+that episodes start from, and the environment computes the rewards:
 
     limits = EpisodeLimits(max_turns=2, max_turn_tokens=8, max_tokens=48)
     for step in library.grpo(model, tokenizer, rows, environment=Game, limits=limits, num_steps=2):
@@ -89,7 +89,7 @@ def sft(  # noqa: PLR0913
 ) -> Iterator[Step]:
     """Supervised fine-tuning of `model`, in place; one step per optimizer step.
 
-    The loss is the mean - log p over the completion tokens of a step, the end token included.
+    The loss is the mean of -log p over the completion tokens of a step, the end token included.
 
     Args:
         model, tokenizer, seed, compute, state: as of `grpo`.
