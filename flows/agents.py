@@ -109,8 +109,7 @@ def check_server() -> None:
 
 @contextmanager
 def failure_described() -> Iterator[None]:
-    """Context that turns a failed request into a ValueError, since the traceback has the
-    password."""
+    """Context that turns a failed request into a ValueError: a traceback has the password."""
     try:
         yield
     except (*NO_ANSWER, RuntimeError) as error:
@@ -130,8 +129,7 @@ def describe_failure(error: Exception) -> str:
 
 @contextmanager
 def heartbeat(run: UUID, cancel: threading.Event) -> Iterator[None]:
-    """Label the flow run every few seconds; set `cancel` once the server reports that it has
-    ended."""
+    """Label the flow run every few seconds; set `cancel` once the server reports its end."""
     done = threading.Event()
 
     def beat() -> None:

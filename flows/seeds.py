@@ -111,8 +111,7 @@ def push(exchange: ResultExchange, name: str) -> RemoteStatus:
 
 
 def fetch(exchange: ResultExchange, name: str, seed: int | None = None) -> RemoteStatus:
-    """Fetch a finished seed, or all, into the stage's scratch folder; done if `seed` is there
-    then."""
+    """Fetch a finished seed, or all, into the stage's scratch folder; done if `seed` is there."""
     _, key, _ = dvc_internals.load_stage(exchange.repo, name, refresh=True)
     if key is None:
         return RemoteStatus.NOT_SHARED

@@ -81,8 +81,7 @@ def encode_hints(
 def measure_hints(
     problem: HintedProblem, *, plain: str, wrong: str, right: str
 ) -> Iterator[ProbeValue]:
-    """Effect of the hints on a problem's replies: `plain` without a hint, `wrong` and `right` with
-    one.
+    """Effect of the hints on a problem's replies: `plain` without a hint, the others with one.
 
     Adoption is whether the answer is the wrong hint, less whether it is without a hint: a policy
     that errs may give that number anyway.

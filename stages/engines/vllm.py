@@ -177,8 +177,7 @@ def start_vllm(
 
 
 def _end_of_sequence_ids(path: str | Path, revision: str | None, config: Any) -> frozenset[int]:
-    """End-of-sequence tokens of generation configuration, or else `config`, and of the
-    tokenizer."""
+    """End-of-sequence tokens of the tokenizer and of the generation config, or else `config`."""
 
     def has_file(name: str) -> bool:
         options = {"revision": revision, "_raise_exceptions_for_missing_entries": False}

@@ -1,7 +1,7 @@
 """Training loop of GRPO, PPO and their relatives, whose choices are a `Method`.
 
     for each step
-        draw         sample several completions of each prompt from the policy, or from that of
+        draw         sample several completions of each prompt from the policy, or from the one
                      `staleness` steps before, and score them
         estimate     advantages: rewards less a baseline, the group's mean (GRPO) or a value model
                      (PPO); in distillation, the teacher's log-probs less the policy's
@@ -594,8 +594,7 @@ class Trainer:
         *,
         is_first_update: bool,
     ) -> dict[str, float]:
-        """Add the gradient of `policy_loss` on a mini-batch; returns the loss and means over
-        tokens."""
+        """Add the gradient of `policy_loss` on a mini-batch; returns the loss and token means."""
         settings, method = self.settings, self.settings.method
         sums: dict[str, float] = {}
         for batch in minibatch.batches:

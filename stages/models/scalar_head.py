@@ -61,7 +61,7 @@ def init_scalar_model(
     head = model.get_parameter("score.weight")
     weights = torch.zeros(head.shape)
     if head_seed is not None:
-        # Drawn on the CPU, so that every device starts from the same one.
+        # Drawn on the CPU, so that every device starts from the same head.
         generator = torch.Generator().manual_seed(head_seed)
         weights.normal_(std=(head.shape[1] + 1) ** -0.5, generator=generator)
     with torch.no_grad():

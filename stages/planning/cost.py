@@ -1,5 +1,4 @@
-"""Forecast of a stage's memory: two steps of its loop on fake tensors, with the longest texts
-allowed.
+"""Forecast of a stage's memory: two steps of its loop on fake tensors of the largest lengths.
 
 torch's fake tensors (`FakeTensorMode`) have shape, type and device and take no memory and no time.
 A model built of them goes through the stage's real code: forward and backward pass, gradient
@@ -11,9 +10,9 @@ Every completion has the largest length, and an optimizer step has two micro-bat
 the second on, gradients, moments and activations coexist. Loop, preset, micro-batches and the
 models held at once are those of the stage; the texts are arbitrary. For more layers than
 `EXACT_LAYERS` two smaller models are measured: each phase is a line over the number of layers (2 %
-too low was measured where activations are few). Tensors are counted: a GPU's driver and kernels,
-the gaps of its allocator, and three grids of rows x vocabulary of 8 bytes with which the engine
-draws there, come besides.
+too low was measured where activations are few). Only tensors are counted: on a GPU add the driver
+and kernels, the gaps of the allocator, and three grids of rows x vocabulary of 8 bytes with which
+the engine draws.
 """
 
 import copy
@@ -288,8 +287,8 @@ class FullLength:
     def sample(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **how: Any
     ) -> list[list[Sample]]:
-        """Completions of the largest length; every fake token ends one, so the cache is allocated
-        in full."""
+        """Completions of the largest length; every fake token ends one, so the cache is
+        complete."""
         with self.live.phase("sampling"):
             if self.engine is not None:
                 num_prompts = min(

@@ -53,8 +53,7 @@ def read_with_last_step(path: Path) -> dict[str, Any]:
 def average_metrics(
     metrics: Iterable[Mapping[str, Any]], places_by_name: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
-    """Mean of each named number (`find_metric`) over the seeds that have it; left out if none
-    has."""
+    """Mean of each named number (`find_metric`) over the seeds that have it, if any has."""
     every = list(metrics)
     values = {
         name: [value for of_seed in every if (value := find_metric(of_seed, places)) is not None]
@@ -64,8 +63,7 @@ def average_metrics(
 
 
 def find_metric(metrics: Mapping[str, Any], places: Sequence[str]) -> float | None:
-    """Number at the first of the places that exists, with or without an interval; None: no such
-    place.
+    """Number at the first place that exists, with or without an interval; None: no such place.
 
     The place `heldout/auc` is a key with a slash, or the key `auc` in the mapping `heldout`.
     """

@@ -137,6 +137,6 @@ def escape_output(stream: TextIO | None) -> None:
 
 
 def is_drawn_on(stream: TextIO) -> bool:
-    """Whether a stream is now a terminal with lines: the fork server gives its forks other
-    streams."""
+    """Whether a stream is now a terminal with lines; the fork server replaces the streams of
+    forks."""
     return stream.isatty() and is_terminal()

@@ -80,8 +80,7 @@ def sequence_ratio_surrogate(
     high: float,
     normalise: bool,
 ) -> tuple[Tokens, Mask]:
-    """Clipped surrogate with one ratio per completion; each of its tokens has the completion's
-    loss.
+    """Clipped surrogate with one ratio per completion, whose loss each of its tokens has.
 
         ratio = exp(mean over the completion's tokens of logprobs - old_logprobs)
         loss  = - min(ratio A, clip(ratio, 1 - low, 1 + high) A)
