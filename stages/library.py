@@ -428,7 +428,7 @@ def get_inner_model(model: nn.Module) -> PreTrainedModel:
         inner = inner.get_base_model()
     if inner.dtype != torch.float32:
         raise ValueError(
-            f"expected weights in float32, found {inner.dtype}: updates of a small learning rate are "
+            f"expected weights in float32, found {inner.dtype}: steps of a small learning rate are "
             f"lost in its rounding. Load with dtype=torch.float32 and set compute.dtype instead."
         )
     for name, parameter in inner.named_parameters():

@@ -99,8 +99,7 @@ def _find_lead(tokenizer: PreTrainedTokenizerBase) -> str:
 def find_unrendered(
     turns: Iterable[Turn], tokenizer: PreTrainedTokenizerBase, tools: str | None
 ) -> str | None:
-    """Reason to refuse a conversation: a part that the template leaves out; None: it leaves none
-    out."""
+    """Reason to refuse a conversation: a part that the template leaves out; None: there is none."""
     if tokenizer.chat_template is None:
         return (
             "chat template: the model has none, and nothing else renders tools, their calls and "

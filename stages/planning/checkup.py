@@ -155,8 +155,7 @@ def show_text(model: Model) -> dict[str, str]:
 
 
 def find_software_problems(plan: Plan, software: Mapping[str, str]) -> Iterator[str]:
-    """Problems of packages: versions other than the pinned ones; vLLM missing, or failing to
-    start."""
+    """Problems of packages: versions other than the pinned ones; vLLM missing or not starting."""
     try:
         versions.check()
     except ValueError as error:
@@ -203,8 +202,7 @@ def find_problems(
 
 
 def make_trial(stage: Stage, model: Model, plan: Plan) -> Trial | None:
-    """Trial that measures the stage's memory; None: no model computes in it, or too little to
-    count."""
+    """Trial that measures the stage's memory; None: no model computes in it, or too little."""
     if stage.entry_point not in LOOPS or is_remote(stage):
         return None
     prompt, completion = max_lengths(stage, plan)

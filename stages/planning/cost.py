@@ -287,8 +287,7 @@ class FullLength:
     def sample(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **how: Any
     ) -> list[list[Sample]]:
-        """Completions of the largest length; every fake token ends one, so the cache is
-        complete."""
+        """Completions of the largest length; a fake token may end any, so the cache is complete."""
         with self.live.phase("sampling"):
             if self.engine is not None:
                 num_prompts = min(
