@@ -67,8 +67,10 @@ def stage(
     prefect.yaml deploys it once for each work pool.
 
     Args:
-        name: DVC's address of the stage. inputs: digest of its inputs, which must be the same in
-        this clone. commit: of the pipeline, for messages. timeout_hours: limit of one attempt.
+        name: DVC's address of the stage.
+        inputs: digest of its inputs, which must be the same in this clone.
+        commit: of the pipeline, for messages.
+        timeout_hours: limit of one attempt.
         seed: the seed to finish and push; None: the whole stage.
     """
     runner = Runner(root=Path.cwd(), log=make_log(), timeout_hours=timeout_hours)

@@ -116,8 +116,7 @@ def locate_source(name: str, root: Path) -> Path:
 
 
 def describe(name: str) -> str:
-    """A command's help: its module's docstring, with the command's name in place of the
-    module's."""
+    """A command's help: its module's docstring, with the command's name for the module's."""
     source = locate_source(name, Path(__file__).parents[1])
     text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
     for command, module in COMMANDS.items():

@@ -96,8 +96,8 @@ def sft(  # noqa: PLR0913
         rows: each with texts under `prompt`, as the model is to read it (with its chat template
             applied), and `completion`, as it is to write it; both are joined as they stand. The
             begin and end tokens of the tokenizer are added.
-        num_epochs, batch_size: passes over the rows, and rows per optimizer step. learning_rate:
-        constant, after a warm-up over a twentieth of the steps.
+        num_epochs, batch_size: passes over the rows, and rows per optimizer step.
+        learning_rate: constant, after a warm-up over a twentieth of the steps.
 
     Raises ValueError as `grpo` does, and for a row without these texts.
     """
@@ -193,18 +193,19 @@ def grpo(  # noqa: PLR0913
         model, tokenizer: a causal language model of transformers, its weights in float32; or a
             model of peft, of which only the adapters (such as LoRA) are trained.
         prompts: texts, as the model is to read them (with its chat template applied). The begin
-            token of the tokenizer is added where it is missing.
-            In an environment: rows that `Environment.start` takes, an `id` in each or in none.
+            token of the tokenizer is added where it is missing. In an environment: rows that
+            `Environment.start` takes, an `id` in each or in none.
         reward: prompt and completion -> what the completion is worth. None in an environment. The
             prompt is one of `prompts`, so that it can look up an answer: `answers[prompt]`.
-        environment: function that makes the environment of an episode, such as its class. limits:
-        of episodes in an environment. preset: an entry of presets.yaml with `train: grpo`.
+        environment: function that makes the environment of an episode, such as its class.
+        limits: of episodes in an environment.
+        preset: an entry of presets.yaml with `train: grpo`.
         num_steps, prompts_per_step, group_size, max_new_tokens: see `GroupRlConfig`. In an
             environment the lengths are those of `limits`.
         learning_rate: constant, after a warm-up over a twentieth of the steps.
-        seed: for the order of prompts and for sampling. compute: see `ComputeConfig`;
-        `gradient_checkpointing` is true or false here. state: state to resume from; changed with
-        each step. `model` is then the one of the first
+        seed: for the order of prompts and for sampling.
+        compute: see `ComputeConfig`; `gradient_checkpointing` is true or false here.
+        state: state to resume from; changed with each step. `model` is then the one of the first
             start, before any step, since a copy of it is the reference.
 
     Raises ValueError for weights that are not finite or not in float32, for a preset that needs

@@ -36,9 +36,10 @@ def follow_imports(
     The name is the path of a file in the checkout, else that of a link to it.
 
     Args:
-        files: relative to `root`, with all that they import from this package. root: the checkout.
-        list_files: files that importing a module of this package reads, relative to `root`. pins:
-        names of the packages that constraints.txt pins.
+        files: relative to `root`, with all that they import from this package.
+        root: the checkout.
+        list_files: files that importing a module of this package reads, relative to `root`.
+        pins: names of the packages that constraints.txt pins.
     """
     needed: dict[str, Path] = {}
     pending = [(root / file, "") for file in files if f"/{OWN}/" in file]

@@ -67,10 +67,11 @@ def run(
         work: Does the stage's work for one seed, with empty output folders of that seed, and
             returns the metrics. Without `per_seed` it is called once, with the output folders of
             the row: its output is the same for all seeds.
-        words: Entry point, then the words of the row. config: `Config` of the entry point, or a
-        mapping from entry points to `Config`s. gpu: Whether each seed run takes a GPU, if there are
-        any. per_seed: Whether the outputs depend on the seed. prepare: Checks that fail before any
-        seed starts; called once, with the folders of the row.
+        words: Entry point, then the words of the row.
+        config: `Config` of the entry point, or a mapping from entry points to `Config`s.
+        gpu: Whether each seed run takes a GPU, if there are any.
+        per_seed: Whether the outputs depend on the seed.
+        prepare: Checks that fail before any seed starts; called once, with the folders of the row.
     """
     entry_point, row = words[0], rows.parse_row(words[1:])
     assert entry_point in rows.ENTRY_POINTS, words

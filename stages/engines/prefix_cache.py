@@ -54,8 +54,7 @@ class CachedRow:
     length: int
 
     def num_new(self, prompt: Sequence[int]) -> int:
-        """Number of tokens to prefill of a prompt that begins with this row: at least one, the
-        last."""
+        """Number of tokens to prefill for a prompt that begins with this row: at least one."""
         return max(1, len(prompt) - self.length)
 
 

@@ -74,8 +74,7 @@ class ForkedProcess:
 
 
 def _answer(prepare: Callable[[], Callable[[Any], Any]], pipe: Connection, parent: int) -> None:
-    """Main function of the forked process, which ends with its parent, or when the pipe is
-    closed."""
+    """Loop of the forked process, which ends with its parent, or when the pipe is closed."""
     try:
         ignore()  # the parent decides when both end
         die_with_parent(parent=parent)

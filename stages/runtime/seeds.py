@@ -137,8 +137,7 @@ def _open_seed(
 
 @contextmanager
 def _reporting(pipe: connection.Connection) -> Iterator[Show]:
-    """Context of a seed's process: it ends with its parent, and sends progress and a final
-    error."""
+    """Context of a seed's process, which ends with its parent, and sends progress and errors."""
 
     def show(snapshot: Snapshot) -> None:
         with suppress(OSError):  # the parent has ended, and this process is about to

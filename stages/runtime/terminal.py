@@ -137,6 +137,5 @@ def escape_output(stream: TextIO | None) -> None:
 
 
 def is_drawn_on(stream: TextIO) -> bool:
-    """Whether a stream is a terminal with lines at present: the fork server replaces it in
-    forks."""
+    """Whether a stream is a terminal with lines now: the fork server replaces it in forks."""
     return stream.isatty() and is_terminal()

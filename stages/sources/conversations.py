@@ -77,9 +77,10 @@ def read_conversation(
     """The turns of a list of messages, of JSON text, of a transcript or of a user's message.
 
     Args:
-        value: Content of the column. what: Name of the column, for the message of a RejectedError.
-        ignore: Keys of messages that may be dropped. may_end_empty: Accept an empty last turn,
-        which the caller reports itself.
+        value: Content of the column.
+        what: Name of the column, for the message of a RejectedError.
+        ignore: Keys of messages that may be dropped.
+        may_end_empty: Accept an empty last turn, which the caller reports itself.
     """
     value = columns.unwrap(value)
     if isinstance(value, str):
