@@ -57,7 +57,7 @@ def main(*words: str) -> None:
 
 
 def check_teacher(run: Run) -> None:
-    """Raise a ValueError if a preset has a teacher and the demonstrations none, or another
+    """Raise a ValueError if the preset needs a teacher, and there is none of the same
     vocabulary."""
     row, preset = run.row, run.config.preset
     folders = [rows.seed_folder(row.source, seed) / TEACHER for seed in run.config.seeds]

@@ -208,8 +208,7 @@ def list_parents(plan: Plan, row: str) -> list[str]:
 
 
 def train_seed(task: Task, run: Run, folder: Path) -> list[dict[str, Any]]:
-    """Train all variants with one seed and write their results; returns the tokens spent by
-    each."""
+    """Train all variants with one seed and write their results; returns tokens spent by each."""
     free = {*list_parents(task.plan, f"{POLICIES}/{task.baseline}"), f"{POLICIES}/{task.baseline}"}
     spent = []
     for row, variant in run.track(task.list_cells(), label="row"):
@@ -273,8 +272,7 @@ def locate_results(folder: Path, row: str, variant: str) -> Path:
 
 
 def read_results(data: Path, row: str, seed: int) -> Iterator[SeedResult]:
-    """Results of a row: correctness of samples of test problems, or of a reward on held-out
-    pairs."""
+    """Results of a row: correctness of samples, or, for a reward, on held-out pairs."""
     table, name = row.split("/", 1)
     if table == REWARDS:
         metrics = outputs.read_json(seed_folder(data / row, seed) / "metrics.json")["heldout"]

@@ -140,7 +140,7 @@ def connect_endpoint(
         )
     base_url = str(
         endpoint_reply.read_url(url, URL)
-    )  # normalised, since libraries parse URLs differently
+    )  # normalised: libraries parse URLs differently
     concurrency = environment.get(CONCURRENCY, "8")
     if not concurrency.isdecimal() or int(concurrency) < 1:
         raise ValueError(f"expected a number above 0 in {CONCURRENCY}, found {concurrency!r}")

@@ -60,7 +60,7 @@ class ProcessBench(Params):
     kind: Literal["processbench"]
 
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
-        """The one solution of a row."""
+        """The single solution of a row."""
         steps, label = raw_rows.read_list(fields, "steps", "no steps"), fields.get("label")
         if isinstance(label, bool) or not isinstance(label, int) or not -1 <= label < len(steps):
             expected = f"-1 or an index of the {len(steps)} steps"
@@ -92,7 +92,7 @@ class MathShepherd(Params):
     """N, number of completions per label: 8 in the paper."""
 
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
-        """The one solution of a row."""
+        """The single solution of a row."""
         text, labelled = (raw_rows.read_verbatim(fields, name) for name in ("input", "label"))
         *marked, remainder = text.split(MARKER)
         if not marked or remainder.strip():
@@ -133,7 +133,7 @@ class Stepwise(Params):
     labels: str = "labels"
 
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
-        """The one solution of a row."""
+        """The single solution of a row."""
         steps = raw_rows.read_list(fields, self.steps, "no steps")
         labels = raw_rows.read_list(fields, self.labels, "no labels")
         flags = [_read_flag(label) for label in labels]
@@ -248,11 +248,10 @@ def left_out_solutions(left_out: Iterable[tuple[RawSteps, str]]) -> list[BadRow]
 
 
 def describe_solutions(rows: Sequence[StepLabels]) -> dict[str, dict[str, int | float]]:
-    """Counts of solutions with and without errors, and of labels; a ValueError if there are
-    none."""
+    """Counts of solutions, with and without errors, and of labels; a ValueError if all are 0."""
     if not rows:
         raise ValueError(
-            "no solution is left: expected labelled solutions of at most max_tokens. Use another file, "
+            "no solution is left: expected labelled ones of at most max_tokens. Use another file, "
             "or raise max_tokens (and the model's positions)."
         )
     labels = [label for row in rows for label in row.labels if label is not None]

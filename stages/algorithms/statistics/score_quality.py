@@ -66,8 +66,7 @@ def balanced_accuracy(scores: Samples, is_right: AreRight, *, threshold: float) 
 
 
 def negative_log_likelihood(probabilities: Samples, labels: Samples) -> float:
-    """Mean of - p log q - (1 - p) log (1 - q), with predictions q and labels p, which may be
-    soft."""
+    """Mean of - p log q - (1 - p) log (1 - q), with predictions q and (also soft) labels p."""
     q = np.clip(probabilities, SMALLEST, 1 - SMALLEST)
     return float(-(labels * np.log(q) + (1 - labels) * np.log1p(-q)).mean())
 
@@ -92,8 +91,7 @@ def length_buckets(
 
 
 def equal_mass(probabilities: Samples, num_bins: int) -> Numbers:
-    """Bins with equal numbers of predictions, as far as possible: bin = floor(K rank / N), rank
-    from 0.
+    """Bins of about equally many predictions: bin = floor(K rank / N), rank from 0.
 
     Equal predictions have the same rank, the lowest of theirs, and so the same bin: bins do not
     depend on the order of rows. With many equal predictions a bin may be empty. Nguyen and O'Connor
