@@ -1,5 +1,4 @@
-"""Configurations from params.yaml and presets.yaml, with every `auto` replaced by its value
-(`auto`)."""
+"""Configurations from params.yaml and presets.yaml, with a value for every `auto` (`auto`)."""
 
 import json
 import os
@@ -55,8 +54,7 @@ def load_config(
     facts: Facts | None = None,
     overrides: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> ConfigT:
-    """A `config` from the keys of params.yaml that are its fields, with the named preset as
-    `preset`.
+    """A `config` from its keys of params.yaml, with the named preset as the field `preset`.
 
     `overrides`: section -> keys and values of a row that replace the section's.
 
@@ -81,8 +79,7 @@ def load_config(
 def load_preset(
     name: str, params: Mapping[str, Any] | None = None, facts: Facts | None = None
 ) -> dict[str, Any]:
-    """An entry of presets.yaml, with every `auto` replaced; `params`: params.yaml, if already
-    read."""
+    """An entry of presets.yaml, with every `auto` replaced; `params`: params.yaml, if read."""
     params = read_yaml() if params is None else params
     entry = find_entry(read_yaml(PRESETS_PATH), name, str(PRESETS_PATH))
     facts = facts or read_facts(params)

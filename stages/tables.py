@@ -293,8 +293,7 @@ def check_opened_files(place: str, files: Collection[str]) -> Iterator[str]:
 
 
 def check_episodes(tables: Tables) -> Iterator[str]:
-    """Errors: episodes from an environment's test starts that cannot be compared with each
-    other."""
+    """Errors: episodes from an environment's test starts that cannot be compared."""
     first_rows, rows_by_policy = dict[str, TableRow](), dict[tuple[str, str], TableRow]()
     for row in list_rows({EPISODES: tables[EPISODES]}):
         if row.kind != "policy" or row.words["split"] != "test":
@@ -304,7 +303,7 @@ def check_episodes(tables: Tables) -> Iterator[str]:
         for key in ("num_episodes", "temperature"):
             if row.words.get(key) != first.words.get(key):
                 yield (
-                    f"{row}.{key}: expected the value of {first}, since the policies that play from the "
+                    f"{row}.{key}: expected that of {first}, since the policies that play from the "
                     f"test starts of '{on}' are compared, found {row.words.get(key)} and "
                     f"{first.words.get(key)}: set both to the same value"
                 )

@@ -173,7 +173,7 @@ def warn_without_advantages(history: Sequence[Mapping[str, int | float]]) -> Non
         logger.warning(
             "all advantages of all %d steps were 0, so no reward has changed the policy: the "
             "completions of a problem always had equal rewards. Raise group_size or the "
-            "temperature, or take easier problems, or a reward with more values than right and wrong.",
+            "temperature, or take easier problems, or a reward with more values than 0 and 1.",
             len(history),
         )
 

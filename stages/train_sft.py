@@ -57,8 +57,7 @@ def main(*words: str) -> None:
 
 
 def check_teacher(run: Run) -> None:
-    """Raise a ValueError if the preset needs a teacher, and there is none of the same
-    vocabulary."""
+    """Raise a ValueError if the preset has a teacher, and the demonstrations none that fits."""
     row, preset = run.row, run.config.preset
     folders = [rows.seed_folder(row.source, seed) / TEACHER for seed in run.config.seeds]
     has_teacher = all(folder.is_dir() for folder in folders)

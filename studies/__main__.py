@@ -129,8 +129,7 @@ def list_upstream_studies(definition: Mapping[str, Any]) -> list[str]:
 
 
 def add_stages(names: Iterable[str]) -> list[str]:
-    """Add the stages of studies, and of studies that they read, to studies/dvc.yaml; returns their
-    names.
+    """Add the stages of studies, and of their upstream studies, to studies/dvc.yaml; their names.
 
     Stages that are already in it get their present definition.
     """

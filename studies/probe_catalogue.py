@@ -80,7 +80,7 @@ PROBES = {
     "hint_wrong_drop": Probe(
         "accuracy lost by a wrong hint in the prompt", "prompt", is_gated=False
     ),
-    "hint_right_drop": Probe("accuracy lost by a right hint, same words", "prompt", is_gated=False),
+    "hint_right_drop": Probe("accuracy lost by a right hint, said alike", "prompt", is_gated=False),
     "hint_adopted": Probe("answers that become the wrong hint", "prompt"),
     "hint_sway": Probe("accuracy with a right hint minus accuracy with a wrong one", "prompt"),
 }

@@ -39,12 +39,12 @@ WAYS = {"best": "best-scored", "weighted": "weighted vote", "majority": "majorit
 Way = Literal["best", "weighted", "majority"]
 MARKERS = {"best": "D", "weighted": "s", "majority": "^"}
 TITLES = {
-    "flops": "At the compute of the search",
-    "tokens": "At equal generated tokens, without reading and scoring",
+    "flops": "At what the search cost as it was run",
+    "tokens": "At as many generated tokens, whatever was read and scored",
 }
 PANELS: tuple[tuple[Unit, str], ...] = (
-    ("flops", "floating-point operations per problem"),
-    ("tokens", "generated tokens per problem"),
+    ("flops", "floating-point operations a problem"),
+    ("tokens", "generated tokens a problem"),
 )
 
 
@@ -182,8 +182,7 @@ def describe_result(compared: Mapping[str, Any], *, way: str) -> str:
 
 
 def draw_equal_compute(path: Path, compared: Mapping[str, Any]) -> None:
-    """Plot `equal_compute.compare_at_equal_compute` as PNG, against operations and against
-    tokens."""
+    """Plot `equal_compute.compare_at_equal_compute`, against operations and against tokens."""
     colours = plots.assign_colours([*compared["curves"], *compared["searches"]])
     with plots.save_figure(path, width=9.2, height=4.6) as figure:
         panels = figure.subplots(1, 2, sharey=True)

@@ -78,10 +78,11 @@ class Decoding:
         self._token = self._token[rows]
 
     def steps(self, *, fixed: bool) -> Iterator[None]:
-        """Iterator of decode steps: each reads the last tokens and samples the next ones.
+        """Iterator of decode steps, until rows are selected: reads the last tokens, samples the
+        next.
 
         `fixed`: with the same shapes in each step; on a GPU, as a graph. The results are the same
-        up to rounding, since sums have more zeros. Ends before rows are selected.
+        up to rounding, since sums have more zeros.
         """
         if not fixed:
             for end in range(self.width + int(self.number), self.attention.shape[1] + 1):
@@ -134,8 +135,7 @@ def repeat_as_graph(step: Callable[[], None], device: torch.device) -> Iterator[
 
 
 def can_have_fixed_shapes(model: PreTrainedModel) -> bool:
-    """Whether all layers take a boolean mask of filled positions, and rotary positions do not
-    depend on length."""
+    """Whether all layers take a boolean mask, and rotary positions do not depend on length."""
     config = model.config.get_text_config(decoder=True)
     return policy.can_share_rows(model) and rope_limit.get_rope_limit(config) is None
 

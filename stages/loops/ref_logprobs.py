@@ -58,8 +58,7 @@ def count_passes(completions: Completions, config: ComputeConfig) -> dict[str, i
 
 
 def group_by_problem(rows: Completions, row_tokens: int) -> tuple[list[Group], list[int]]:
-    """Groups of each problem's distinct completions that fit a row, and each row's number among
-    them.
+    """Distinct completions of each problem in groups that fit a row, and the number of each row's.
 
     Distinct completions are numbered in the order of the groups.
     """
@@ -84,8 +83,7 @@ def group_by_problem(rows: Completions, row_tokens: int) -> tuple[list[Group], l
 def sequence_logprobs_no_grad(
     model: Policy, groups: Sequence[Group]
 ) -> Float[Tensor, " completion"]:
-    """log p of every completion of the groups, by its number in `indices`; in eval mode, on the
-    CPU."""
+    """log p of every completion of the groups, by number in `indices`; in eval mode, on the CPU."""
     sums = torch.zeros(sum(len(group.completions) for group in groups))
     with eval_no_grad(model):
         for batch in model_batches(model, groups):

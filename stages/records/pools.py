@@ -165,7 +165,7 @@ def align_scores(
 ) -> list[list[Score]]:
     """Scores of each completion of each problem, in the order of `problems`.
 
-    A ValueError for a completion without scores, scores without a completion, or a score of NaN.
+    A ValueError for a completion without scores, scores without a completion, or infinite ones.
     """
     by_completion = {(row.id, row.index): row for row in rows}
     keys = [[(row.id, row.index) for row in pool] for _, pool in problems]

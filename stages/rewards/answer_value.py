@@ -222,8 +222,7 @@ def _join_alternatives(values: Sequence[Value]) -> Value | None:
 
 
 def to_text(value: Value) -> str | None:
-    """Algebraic text of a number, expression, interval or a named one of these; None: another
-    value."""
+    """Algebraic text of a number, expression, interval or a named one of these; else None."""
     match value:
         case Number(number):
             return str(number)
@@ -376,8 +375,7 @@ def _read_elements(text: str) -> Value | None:
 
 
 def _intersect(*values: Value) -> Named | None:
-    """Intersection: from 2 to 5 for `x > 2` and `x < 5`; None: it is empty, or they are not
-    intervals."""
+    """Intersection: from 2 to 5 for `x > 2` and `x < 5`; None: empty, or not of such intervals."""
     match values:
         case (
             Named(names, Elements(left, (low, Expression(r"\infty")))),
@@ -405,8 +403,7 @@ def _depths(text: str) -> list[int]:
 
 
 def _split(text: str) -> list[str]:
-    """Parts between semicolons or commas outside of brackets; `1,000` is one part if other commas
-    have spaces."""
+    """Parts between outer semicolons or commas; if any have spaces, `1,000` is one part."""
     outer = "".join(map(lambda char, depth: "\0" if depth else char, text, _depths(text)))
     mark = next((mark for mark in (";", ", ") if mark in outer), ",")
     ends = pairwise([-1, *(match.start() for match in re.finditer(mark, outer)), len(text)])
@@ -540,8 +537,8 @@ def split_unit_letter(answer: str, gold: str) -> tuple[str, str]:
 
 
 def has_parts(answer: str) -> bool:
-    """Whether an answer is several quantities (`1 kg 200 g`, `3 cm x 4 cm`, `5 R 2`), not a
-    product."""
+    """Whether an answer is several quantities, not a product: `1 kg 200 g`, `3 cm x 4 cm`, `5 R
+    2`."""
     words = _PART.findall(answer)
     return any(
         unit_name(word) or word in ("R", "r") or (len(word) > 1 and word not in _FUNCTIONS)
@@ -634,7 +631,7 @@ def _read_family(answer: str) -> Family | Named | None:
     value, name, letter, rest = match.groups()
     repeated = rf"[,;]? *\(?(?<![A-Za-z\\]){name} ?(?:\\in\b|∈) ?{_DOMAIN}\)?"
     value = re.sub(repeated, lambda each: "" if each.groups() == (letter, rest) else each[0], value)
-    # letters of commands and words stay
+    # keeps letters of commands and words
     pattern = rf"(\\[A-Za-z]+|\b(?:and|or|if|for|where|with)\b)|{name}"
     parts = OR.split(value.strip())
     renamed = [re.sub(pattern, lambda match: match[1] or r"\nu ", part) for part in parts]
@@ -677,7 +674,7 @@ _HAS_WORDS = re.compile(
 
 @lru_cache(maxsize=65536)
 def spell(text: str) -> str:
-    """A text with canonical spaces, and, if it has words and numbers (times, dates), canonical
+    """A text with canonical spaces; with words and numbers (times, dates), also with one
     spelling."""
     text = re.sub(r"^\\text\{([^{}]*)\}$", r"\1", text.strip(" $"))
     text = re.sub(r"\\(?:left|right|text|mathrm)(?![A-Za-z])", "", text).rstrip(". ")

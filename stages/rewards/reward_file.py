@@ -32,7 +32,7 @@ class PlainAggregate(Params):
     kind: Literal["mean", "min"]
 
     def __call__(self, scores: Scores) -> Rewards:
-        """One score of each completion."""
+        """One score per completion."""
         return {"mean": ensemble.mean, "min": ensemble.minimum}[self.kind](scores)
 
 
@@ -43,7 +43,7 @@ class PenalisedAggregate(Params):
     k: float = Field(ge=0)
 
     def __call__(self, scores: Scores) -> Rewards:
-        """One score of each completion."""
+        """One score per completion."""
         if self.kind == "mean_minus_std":
             return ensemble.mean_minus_std(scores, self.k)
         return ensemble.mean_minus_variance(scores, self.k)

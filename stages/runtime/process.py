@@ -107,8 +107,7 @@ dvc_of_work: psutil.Process | None = None
 
 
 def find_dvc() -> psutil.Process | None:
-    """The process of DVC that runs this one as a command, directly or by a shell; None: no dvc
-    does."""
+    """The process of DVC that runs this one as a command, directly or by a shell, or None."""
     if dvc_of_work is not None:
         return dvc_of_work
     if "DVC_STAGE" not in os.environ:
@@ -174,8 +173,8 @@ def is_dvc_quiet() -> bool:
 def die_with_parent(by: signal.Signals = signal.SIGKILL, parent: int | None = None) -> int:
     """Have the kernel signal this process when its parent ends; returns the parent's id.
 
-    A forked process begins its work here: it drops its parent's stop request. `parent`: id of the
-    parent after `os.fork`, which multiprocessing does not know.
+    From here on a forked process handles stop signals itself. `parent`: id of the parent after
+    `os.fork`, which multiprocessing does not know.
     """
     _stop_request.process, forked_by = os.getpid(), multiprocessing.parent_process()
     parent = parent or (forked_by and forked_by.pid) or os.getppid()
