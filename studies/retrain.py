@@ -153,7 +153,7 @@ def check_rows(place: str, task: Task) -> None:
             words.get("train") not in BUDGETED or name == task.baseline or len(experiment.rows) < 2
         ):
             raise ValueError(
-                f"{place}.rows: expected at least two policies of the kinds {', '.join(BUDGETED)} "
+                f"{place}.rows: expected two or more policies of the kinds {', '.join(BUDGETED)} "
                 f"beside the baseline, found {', '.join(experiment.rows)}"
             )
         preset, params = load_preset(words["preset"]), read_yaml()

@@ -78,8 +78,7 @@ class Decoding:
         self._token = self._token[rows]
 
     def steps(self, *, fixed: bool) -> Iterator[None]:
-        """Iterator of decode steps, until rows are selected: reads the last tokens, samples the
-        next.
+        """Decode steps, until rows are selected: each reads the last tokens and samples the next.
 
         `fixed`: with the same shapes in each step; on a GPU, as a graph. The results are the same
         up to rounding, since sums have more zeros.

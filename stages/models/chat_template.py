@@ -51,7 +51,7 @@ def render_reply(
     if not whole.startswith(prompt) and (end := close_thinking(prompt)):
         start, lead = prompt.rstrip().removesuffix(find_begun_thought(prompt)), end
     if not whole.startswith(start):
-        raise TemplateError("with a reply, its text does not begin with the text of the prompt")
+        raise TemplateError("it renders a reply otherwise than after the prompt that asks for it")
     completion = whole[len(start) :].rstrip()
     # Phi's template writes the end of a turn, a newline, and the end of a sequence.
     for token_id in dict.fromkeys((eos_id(tokenizer), end_id(tokenizer))):

@@ -109,7 +109,7 @@ class TurnRenderer:
             end = place + SHOWN
             raise ValueError(
                 f"chat template: expected the render of a conversation to begin with that of its "
-                f"earlier turns, but they differ from character {place}, after "
+                f"earlier turns, but they differ at character {place}, after "
                 f"{whole[max(0, place - SHOWN) : place]!r}: with the new messages "
                 f"{whole[place:end]!r}, without {stem[place:end]!r}. A policy would read other "
                 f"tokens in use than in training. {REMEDY}"

@@ -537,8 +537,7 @@ def split_unit_letter(answer: str, gold: str) -> tuple[str, str]:
 
 
 def has_parts(answer: str) -> bool:
-    """Whether an answer is several quantities, not a product: `1 kg 200 g`, `3 cm x 4 cm`, `5 R
-    2`."""
+    """Whether an answer is several quantities and no product: `1 kg 200 g`, `3 cm x 4 cm`."""
     words = _PART.findall(answer)
     return any(
         unit_name(word) or word in ("R", "r") or (len(word) > 1 and word not in _FUNCTIONS)
@@ -674,8 +673,7 @@ _HAS_WORDS = re.compile(
 
 @lru_cache(maxsize=65536)
 def spell(text: str) -> str:
-    """A text with canonical spaces; with words and numbers (times, dates), also with one
-    spelling."""
+    """A text in one spelling: of spaces, and of words if it has numbers, too (times, dates)."""
     text = re.sub(r"^\\text\{([^{}]*)\}$", r"\1", text.strip(" $"))
     text = re.sub(r"\\(?:left|right|text|mathrm)(?![A-Za-z])", "", text).rstrip(". ")
     text = re.sub(r"(?<![\d.,])0(?=\d:)", "", text)
