@@ -67,7 +67,7 @@ def stage(
     prefect.yaml deploys it once for each work pool.
 
     Args:
-        name: DVC's address of the stage.
+        name: DVC's name of the stage.
         inputs: digest of its inputs, which must be the same in this clone.
         commit: of the pipeline, for messages.
         timeout_hours: limit of one attempt.

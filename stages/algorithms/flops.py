@@ -9,8 +9,8 @@ trained. Departures from the rule of thumb 2 P and 6 P:
 
 - the output matrix is counted by itself, since only positions that predict a counted token
   reach it (`models/policy`), and P is that of the other matrices;
-- a frozen weight has no gradient: 4 P (LoRA's frozen matrices); - looking up an input embedding
-multiplies nothing and is left out, tied or not.
+- a frozen weight has no gradient: 4 P (LoRA's frozen matrices);
+- looking up an input embedding multiplies nothing and is left out, tied or not.
 
 Left out, because they are small here: attention's own products, 4 L d times the positions seen,
 against 2 P of about 24 L d^2, so a share of context / (6 d) (for the embedded model, width 96

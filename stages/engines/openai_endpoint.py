@@ -138,9 +138,7 @@ def connect_endpoint(
             f"in the environment variable {URL} (such as http://127.0.0.1:8000/v1), found none. "
             f"Set it, and {KEY} if it asks for a key."
         )
-    base_url = str(
-        endpoint_reply.read_url(url, URL)
-    )  # normalised: libraries parse URLs differently
+    base_url = str(endpoint_reply.read_url(url, URL))  # as parsed here: other parsers differ
     concurrency = environment.get(CONCURRENCY, "8")
     if not concurrency.isdecimal() or int(concurrency) < 1:
         raise ValueError(f"expected a number above 0 in {CONCURRENCY}, found {concurrency!r}")
