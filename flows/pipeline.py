@@ -98,7 +98,7 @@ def pipeline(
 
     Args:
         stages: names of stages or of tables; none means all.
-        max_parallel: the largest number of stages at one time in this clone. Stages lock the GPUs
+        max_parallel: largest number of stages at a time in this clone. Stages lock the GPUs
             they use by themselves.
         timeout_hours: for one attempt of one stage; none means no limit.
         remote: share results by the default DVC remote: `flows.share`.

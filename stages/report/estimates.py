@@ -122,7 +122,7 @@ def read_rows(
 def read_results(
     folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence: float
 ) -> Results:
-    """The results of the policies, the baseline first, as `evaluate` wrote them below `folder`."""
+    """Results of the policies, baseline first, as written by `evaluate` below `folder`."""
     rows = read_rows(folder, policies, seeds, ProblemResult)
     first = rows[policies[0]][0]
     ids = [row.id for row in first]

@@ -245,8 +245,8 @@ def read_preferences(
         columns: Those that are named; found by their usual names where none is.
         ignore: Columns, and keys of messages, that may be dropped.
         limit: Read the first rows alone.
-        where: Column -> the value, or values, of the rows that are read.
-        report: Filled in with the columns that are read and those that are not.
+        where: Column -> value, or values, by which rows are selected.
+        report: Filled in with the columns that are read and the unread ones.
 
     Raises:
         ValueError: files or columns that are not there, columns that make no preference, or one
@@ -844,7 +844,7 @@ def split_pairs(pairs: Sequence[tuple[RawT, RowT]], heldout_share: float) -> dic
 def left_out_pairs(
     left_out: Iterable[tuple[RawPreference | RawLabelled, str]],
 ) -> list[BadRow]:
-    """The records, for the quarantine file."""
+    """Records of pairs that are left out, for the quarantine file."""
     return [bad_row(raw.file, raw.line, reason, raw.plain_prompt) for raw, reason in left_out]
 
 

@@ -5,7 +5,7 @@ r"""Tools, their calls and their results in conversations, in the forms in which
     {"id": "c0", "function": {"name": "add", "arguments": "{\"a\": 3}"}}          a call (OpenAI)
     {"name": "add", "arguments": {"a": 3}}                                 a call (ShareGPT, xLAM)
 
-Lists of them, each of a list, and single calls may be JSON text. What is malformed is a
+A list, each of its elements, and a single call may be JSON text. Malformed ones raise
 RejectedError.
 """
 
@@ -28,7 +28,7 @@ def read_tools(value: Any, what: str) -> str | None:
 
 
 def _parse_object(value: Any, what: str) -> Any:
-    """The object that JSON text is; other text as it is, which may be a name alone."""
+    """The object that JSON text describes; other text, such as a tool's name, unchanged."""
     is_json = isinstance(value, str) and value.lstrip().startswith("{")
     return _parse(value, what) if is_json else value
 
@@ -38,7 +38,7 @@ def _read_tool(tool: Any) -> dict[str, Any]:
     schema = tool["function"] if is_wrapped else tool
     if not isinstance(schema, dict) or not isinstance(schema.get("name"), str):
         raise RejectedError(f"tools: expected a schema with a name, found {tool!r:.60}")
-    # In columns every tool has the keys of all, filled up with null.
+    # In a columnar file every tool has the keys of all tools, filled with null.
     filled = {key: value for key, value in (tool if is_wrapped else schema).items()
               if value is not None}  # fmt: skip
     if is_wrapped:
@@ -57,7 +57,7 @@ def read_calls(value: Any, what: str) -> tuple[ToolCall, ...]:
 
 
 CALL_KEYS = frozenset({"id", "type", "index", "function", "name", "arguments"})
-"""Keys of a call; those that are read, and its place."""
+"""Keys of a call: those that are read, and its index."""
 
 
 def _read_call(call: Any) -> ToolCall:
@@ -82,7 +82,7 @@ def _read_call(call: Any) -> ToolCall:
 
 
 def _parse(value: Any, what: str) -> Any:
-    """The value, or what it is as JSON text."""
+    """The value, parsed if it is JSON text."""
     if not isinstance(value, str) or not value.strip():
         return value
     try:

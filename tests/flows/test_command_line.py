@@ -108,7 +108,7 @@ def test_a_new_source_takes_the_place_of_the_old_one_which_is_a_comment(text: st
     changed = new.replace_source(text, "{kind: own/b}")
     assert changed.count("\n") == text.count("\n") + 1
     assert re.search(r"(?s)\n  source: \{kind: own/b\}\n  # source:.*kind: a", changed)
-    with pytest.raises(ValueError, match="by hand"):
+    with pytest.raises(ValueError, match="Write it yourself"):
         new.replace_source("data: {source: {kind: a}}\n", "{kind: own/b}")
 
 
@@ -135,5 +135,5 @@ def test_nothing_is_written_where_a_table_has_another_form(tmp_path: Path, monke
     "rewards:\n  a: {by: rule}\n# of a\n  # here\n  <<: {b: 1", "", "'rewards': {}",
 ])  # fmt: skip
 def test_a_table_in_another_form_is_left_as_it_is(table: str):
-    with pytest.raises(ValueError, match=r"(?s)by hand:\nrewards:\n  short: \{by: rule"):
+    with pytest.raises(ValueError, match=r"(?s)yourself:\nrewards:\n  short: \{by: rule"):
         new.add_row(f"policies: {{}}\n{table}\n", "rewards", "short: {by: rule}")

@@ -33,8 +33,7 @@ def select_beam(
 ) -> list[int]:
     """Numbers of the candidates that stay in the beam, tree by tree, best first.
 
-    In each tree the `keep` candidates of the highest score; of equal scores the one that stands
-    first.
+    Each tree keeps the `keep` candidates with the highest scores; of equal scores, the first.
 
     One tree is the beam search of Snell et al. 2024 (https://arxiv.org/abs/2408.03314, section
     5.2), with N = `keep` times the children of each; many trees of `keep` = 1 are the diverse
