@@ -21,6 +21,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from page_blocks import blocks_of
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -223,10 +224,8 @@ def read_deployment(heading: str) -> dict[str, Any]:
 
 def test_a_server_is_started_with_the_address_that_its_clients_have() -> None:
     """Else its page asks port 4200, whatever port it has."""
-    pages = "\n".join(path.read_text(encoding="utf-8") for path in sorted(FLOWS.glob("*.md")))
-    blocks = [
-        block for block in re.findall(r"(?m)(?:^    .*\n)+", pages) if "server start" in block
-    ]
+    texts = [block.text for block in blocks_of("commands")]
+    blocks = [text for text in texts if "prefect --no-prompt server start" in text]
     assert len(blocks) == 2
     for block in blocks:
         before, _, words = block.partition("prefect --no-prompt server start")
