@@ -351,15 +351,17 @@ def write_rows(path: Path, rows: list[Any]) -> None:
 
 
 def test_presets_of_a_page_go_with_a_policy_or_an_environment(inside: Path):
-    """With a row for each; a row on a page may name it, too."""
+    """Each is a policy that the test adds, or that of an environment on a page."""
     presets = YAML(typ="safe").load("".join(block.text for block in blocks_of("presets")))
     params = read_yaml(ROOT / "params.yaml")
-    for name, preset in presets.items():
-        if "starts" in preset:
-            row = {"by": "own", "preset": name, "from": "base", "on": "own/calculator"}
-            params["environments"][name] = row
-        else:
-            params["policies"][name] = params["policies"]["grpo"] | {"preset": name}
+    contents = [content for block in blocks_of("rows") for content in list_contents(block)]
+    for content in contents:
+        params["environments"].update(content.get("environments", {}))
+    policies = {name for name, preset in presets.items() if "starts" not in preset}
+    for name in policies:
+        params["policies"][name] = params["policies"]["grpo"] | {"preset": name}
+    environments = {row["preset"] for row in params["environments"].values()}
+    assert presets.keys() - policies <= environments
     assert check_params(params) == []
 
 

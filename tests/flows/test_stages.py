@@ -377,13 +377,14 @@ def test_an_interrupt_cancels_what_runs_and_starts_nothing_else(tmp_path: Path) 
             assert runner.cancel.wait(20)
         return Result(name=stage.name, outcome=StageOutcome.EXECUTED)
 
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     exit_when_terminated()
     try:
         with pytest.raises(SystemExit):
             run_plan(PLAN, run, runner, 1)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     assert order == ["a", "b"]
     assert runner.cancel.is_set()
 
