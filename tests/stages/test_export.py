@@ -10,11 +10,13 @@ import pytest
 import studied_run
 from ruamel.yaml import YAML
 from studied_run import write_json
-from tiny_checkpoints import CPU, compute
+from tiny_checkpoints import CPU, compute, plain_logprobs
 from transformers import AutoTokenizer
+from vllm_installed import build_llama, needs_vllm
 
 from stages import export
 from stages.config import read_yaml
+from stages.engines import vllm
 from stages.environments import definition
 from stages.environments.definition import EnvironmentFile
 from stages.models import policy
@@ -142,6 +144,24 @@ def test_the_program_of_the_card_runs(monkeypatch, capsys):
     (program,) = re.findall(r"```python\n(.*?)```", read_card(), re.DOTALL)
     exec(program, {})
     assert capsys.readouterr().out
+
+
+@needs_vllm
+@pytest.mark.vllm
+def test_vllm_reads_an_exported_folder():
+    """With the rotary base of the policy, which is not the default of any tool."""
+    model = build_llama(max_position_embeddings=64, vocab_size=len(studied_run.words()),
+                        rope_parameters={"rope_type": "default", "rope_theta": 10.0})  # fmt: skip
+    model.save_pretrained(POLICY / "0")
+    export.main("grpo", "out")
+    engine = vllm.start_vllm("out", dtype="float32", max_model_len=64)
+    prompt = [*range(1, 9)] * 5
+    (((sample,),)) = engine.sample(
+        [prompt], [0], num_samples=1, temperature=1.0, max_new_tokens=16
+    )  # fmt: skip
+    engine.close()
+    expected = plain_logprobs(model, prompt, sample.token_ids).tolist()
+    assert sample.logprobs == pytest.approx(expected, abs=1e-3)
 
 
 def test_the_policy_is_described_by_the_parameters_that_it_was_trained_with():
