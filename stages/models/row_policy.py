@@ -69,15 +69,15 @@ class ModelConfig(Params):
     """A folder or hub id of a transformers causal language model with its tokenizer, or a GGUF file
     (`model_files`); null: the small `tiny` Llama, trained from scratch with its own tokenizer."""
     revision: str | None
-    """The commit of a hub id, which may move otherwise; null for a folder."""
+    """Commit of a hub id, whose files may change otherwise; null for a folder."""
     thinking: bool | None
-    """Whether a chat template with the switch `enable_thinking` has the model think first; null: as
-    the template does by itself."""
+    """Whether a chat template with the switch `enable_thinking` has the model think first; null:
+    the template's default."""
     chat_template: str | None = None
     """`keep_thoughts`: the model's own, with earlier turns as they were sampled (`kept_thoughts`),
     for environments of several turns; or a Jinja file below data/raw; null: the model's own."""
     tiny: TinyConfig
-    """Its shape; not used when `path` is given."""
+    """Shape of the tiny model; not used when `path` is given."""
 
     @model_validator(mode="after")
     def _keys_suit_each_other(self) -> "ModelConfig":
@@ -224,7 +224,7 @@ def add_adapters(
 ) -> policy.DisableAdapters | None:
     """Add LoRA adapters to `model`, in place; returns the context that disables them.
 
-    At rank 0 none are added: returns None. A new head is trained whole. No dropout: old and new
+    Returns None at rank 0, without adapters. A new head is trained whole. No dropout: old and new
     log-probs must come from the same function.
     """
     if config.rank == 0:
