@@ -113,7 +113,7 @@ def select_demonstrations(run: Run) -> dict[str, Any]:
     )
     if not metrics["kept"]:
         raise ValueError(
-            f"{run.row.source}: expected right completions that ended by themselves, found none: "
+            f"{run.row.source}: expected right completions that are not truncated, found none: "
             f"{metrics}. Sample more of each problem (section sampling: num_samples, "
             f"max_new_tokens), or from a policy that sometimes solves them."
         )

@@ -9,10 +9,10 @@ from.
 
 `preference`: a Bradley-Terry model of labelled pairs, an `AutoModelForSequenceClassification` with
 one label, read at a completion's last token. Ouyang et al., "Training language models to follow
-instructions" (2022), eq. 1. Departure: the scale is kept centred. `members` above 1 makes an
-ensemble whose members differ in the head's start and the order of the pairs (Coste et al., "Reward
-Model Ensembles Help Mitigate Overoptimization" (2024)); `flip_percent` of the training labels are
-made wrong, the same ones for each member.
+instructions" (2022), eq. 1. Departure: rewards are kept centred. `members` above 1 makes an
+ensemble whose members differ in the head's initial weights and the order of the pairs (Coste et
+al., "Reward Model Ensembles Help Mitigate Overoptimization" (2024)); `flip_percent` of the training
+labels are made wrong, the same ones for each member.
 
 `outcome`: a model in the same format, whose label is the logit of P(the final answer is right), of
 the completions of a pool, which the answer checker labels. Cobbe et al., "Training Verifiers to

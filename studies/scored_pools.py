@@ -21,7 +21,7 @@ from studies.checkpoint_measures import Scorers
 from studies.proxy_curves import BEST_OF_N, GOLD, PROXY, ProxyCurve, measure_within_deviation
 
 DIGITS = 5
-"""Decimals kept of a score: those below are rounding, and would break ties at random."""
+"""Decimals kept of a score: the others are rounding, and would break ties at random."""
 CHUNK = 16
 """Problems per report of progress: their pools are large."""
 Problems = Sequence[Float[np.ndarray, " sample"]]

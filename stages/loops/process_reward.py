@@ -26,7 +26,7 @@ from stages.records.steps import StepLabels
 
 
 class HardTargets(Params):
-    """1 where the label is above the threshold, else 0."""
+    """1 if the label is above the threshold, else 0."""
 
     kind: Literal["hard"]
     threshold: float = Field(ge=0, lt=1)
@@ -54,7 +54,7 @@ class ProcessRewardConfig(EpochsConfig):
 def compute_targets(
     row: StepLabels, rule: Targets, *, up_to_first_error: bool
 ) -> list[float | None]:
-    """The target of each step of a solution; see `ProcessRewardConfig`."""
+    """Target of each step of a solution; see `ProcessRewardConfig`."""
     step_targets = row.labels
     if isinstance(rule, HardTargets):
         step_targets = [

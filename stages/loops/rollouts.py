@@ -199,13 +199,13 @@ def join_rollouts(parts: Sequence[Rollouts]) -> Rollouts:
 
 
 def make_batches(models: RlModels, rollouts: Rollouts, keep: Flags | None = None) -> list[Batch]:
-    """Micro-batches of the completions where `keep` is True (None: all)."""
+    """Micro-batches of the completions whose `keep` is True (None: all)."""
     groups = make_groups(rollouts, keep, models.policy.compute.row_tokens)
     return list(model_batches(models.policy, groups))
 
 
 def make_groups(rollouts: Rollouts, keep: Flags | None, row_tokens: int) -> list[Group]:
-    """The completions where `keep` is True (None: all), by prompt, in groups that fit a row.
+    """Groups of the completions whose `keep` is True (None: all), by prompt, that fit a row.
 
     An episode whose environment did not start has no token, and is in no group.
     """
@@ -228,7 +228,7 @@ def make_groups(rollouts: Rollouts, keep: Flags | None, row_tokens: int) -> list
 
 
 def count_truncated_steps(rollouts: Rollouts, num_truncated_steps: int) -> int:
-    """Number of steps in a row, this one included, in which every completion was truncated.
+    """Number of consecutive steps, this one included, in which every completion was truncated.
 
     A ValueError at `MAX_TRUNCATED_STEPS`; fewer may be chance if steps are small.
     """

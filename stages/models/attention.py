@@ -42,7 +42,7 @@ def attend(
     """Attention of [batch, head, query, dim] over [batch, group, seq, dim]; no weights.
 
     The signature is transformers'. Returns [batch, query, head, dim]. For a single query the heads
-    of a group are computed as if they were queries of one head: there is no order to respect.
+    of a group are computed as if they were queries of one head, since they need no causal mask.
     """
     if isinstance(attention_mask, BlockMask):
         output = _flex_attention(query.is_cuda)(
@@ -69,7 +69,7 @@ def _attend_packed(
     mask: Int[Tensor, "1 1 longest start"],
     scale: float | None,
 ) -> Tensor:
-    """Causal attention within the sequences that start where `make_starts` says."""
+    """Causal attention within the sequences whose starts are those of `make_starts`."""
     parts = [states.transpose(1, 2).flatten(0, 1) for states in (query, key, value)]
     starts, longest, is_grouped = mask[0, 0, 0], mask.shape[2], key.shape[1] < query.shape[1]
     if _has_flash_attention(query.device) and _fits_flash_attention(key, value):
@@ -122,11 +122,10 @@ def make_shared_mask(
 ) -> Bool[Tensor, "row 1 seq seq"] | Int[Tensor, "1 1 longest start"] | BlockMask:
     """Mask of rows with several segments, on `device`: [row, 1, query, key], True to attend.
 
-    On a GPU a `BlockMask` or `make_starts`, where these are faster.
+    On a GPU a `BlockMask` or `make_starts`, if these are faster.
 
-    A position attends to itself and to those before it that are in its segment or in its prompt.
-    `segments` numbers the prompts and completions of a row; `prompts` has for each position the
-    number of its prompt's segment.
+    A position attends to itself and to those before it in its segment or its prompt. `segments`
+    numbers the prompts and completions of a row; `prompts`: each position's prompt, by its number.
     """
     width = segments.shape[1]
     if _has_flash_attention(device) and is_packed(segments, prompts):

@@ -52,7 +52,7 @@ def is_local(path: str) -> bool:
 
 
 def locate_folder(path: str) -> str:
-    """The folder of `model.path`, of a GGUF file the converted one; a hub id as it is."""
+    """Folder of `model.path`, converted if it is a GGUF file; a hub id as it is."""
     return str(convert_gguf(locate_gguf(path))) if path.endswith(GGUF) else path
 
 

@@ -101,7 +101,7 @@ def render_conversation(
 
 @functools.lru_cache(maxsize=8)
 def get_bos_text(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Text of the begin-of-sequence token if the tokenizer starts a text with it, else empty."""
+    """Text of the begin-of-sequence token if the tokenizer begins texts with it, else empty."""
     with_special = tokenizer("1", add_special_tokens=True)["input_ids"]
     starts = bool(with_special) and with_special[0] == tokenizer.bos_token_id
     return str(tokenizer.bos_token) if starts else ""
@@ -216,7 +216,7 @@ def _render(
         (prompt,) = render_prompts([problem.question], tokenizer, template)
     else:
         try:
-            if not problem.is_text:  # it says more than text: by the chat template alone
+            if not problem.is_text:  # more than text: only by the chat template
                 if reply is None and problem.solution:
                     reply = Turn("assistant", problem.solution)
                 spoken = turns if reply is None else (*turns, reply)

@@ -83,7 +83,7 @@ class ModelConfig(Params):
     def _keys_suit_each_other(self) -> "ModelConfig":
         if self.path is None and (self.thinking, self.chat_template) != (None, None):
             raise ValueError(
-                f"expected thinking and chat_template of null where path is null, found "
+                f"expected thinking and chat_template of null if path is null, found "
                 f"{self.thinking} and {self.chat_template}"
             )
         file = None if self.chat_template == kept_thoughts.KEEP else self.chat_template
@@ -95,8 +95,8 @@ class ModelConfig(Params):
         is_hub_id = self.path is not None and not model_files.is_local(self.path)
         if is_hub_id and self.revision is None:
             raise ValueError(
-                f"the path '{self.path}' is no folder here, so it is a hub id, and what that holds "
-                f"can change: set model.revision to a commit"
+                f"the path '{self.path}' is not a folder here, so it is a hub id, whose files can "
+                f"change: set model.revision to a commit"
             )
         return self
 
@@ -213,7 +213,7 @@ def locate_policy_folder(name: str, seed: int, config: ModelConfig) -> Path:
     if name == BASE and not path.is_dir():
         raise ValueError(
             f"expected a folder, found the hub id model.path '{config.path}': a value model that "
-            f"starts from the policy reads the base model only where it is a folder. Download it, "
+            f"starts from the policy can read the base model only from a folder. Download it, "
             f"and set model.path to the folder."
         )
     return path

@@ -92,7 +92,7 @@ def model_facts(model: Mapping[str, Any]) -> Facts | None:
     if positions is None:
         raise ValueError(
             f"expected max_position_embeddings in the config.json of '{model['path']}', found "
-            f"none: what is `auto` cannot be computed. Add it there."
+            f"none: values for `auto` cannot be computed. Add it there."
         )
     model_without_weights = _build_on_meta(path, revision)
     return Facts(

@@ -140,7 +140,7 @@ def _longest_sample(plan: Plan, *samplings: str) -> int:
 
 
 def _longest_written(on: str, plan: Plan) -> tuple[int, int]:
-    # Tokens of the longest prompt and completion in the folder `on`.
+    # Lengths of the longest prompt and completion in the folder `on`.
     table, _, name = on.partition("/")
     if table == POOLS:
         split = plan.rows[POOLS][name]["split"]
@@ -150,7 +150,7 @@ def _longest_written(on: str, plan: Plan) -> tuple[int, int]:
     words = plan.rows[table][name]
     preset = plan.presets[words[PRESET]]
     if words["by"] == "people":
-        # Of people's rows the length of both together is known.
+        # For people's rows, only the length of both together is known.
         prompt = min(plan.data.longest[0], preset["max_tokens"] - 1)
         return prompt, preset["max_tokens"] - prompt
     prompt, completion = _longest_written(words["on"], plan)
@@ -177,7 +177,7 @@ def list_scorers(reward: str, plan: Plan) -> tuple[str, ...]:
 
 
 def count_completions(stage: Stage, plan: Plan) -> int:
-    """Completions of a prompt that the stage draws, or reads side by side."""
+    """Number of completions that the stage draws per prompt, or reads side by side."""
     match stage.entry_point:
         case "train_ppo" | "train_grpo":
             return getattr(stage.config, stage.entry_point[6:]).completions_per_prompt
@@ -333,7 +333,7 @@ def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
     is_policy, both = stage.entry_point == "train_dpo", 2 * plan.data.completion
     settings = stage.config.dpo if is_policy else stage.config.preset
     each = min(label_preset(stage, plan).get("max_pairs_per_problem", 1), _most_pairs(stage, plan))
-    # The others do not need right and wrong completions.
+    # Other labellers do not need right and wrong completions.
     by = plan.rows[PAIRS][stage.words["on"].partition("/")[2]]["by"]
     share = CONTRASTS if by in ("verifier", "episodes") else 1.0
     pairs = share * each * _problems(stage, plan)
@@ -366,7 +366,7 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
         times, prompt, completions=completions, tokens=completion,
         per_call=sizes.prompts_per_step, **turns,
     )  # fmt: skip
-    # Read by reference and teacher, and by the policy where it moves on before it learns; scored.
+    # Reference and teacher read them, and the policy if it is updated before it learns; scored.
     moves = preset.num_epochs * preset.num_minibatches > 1 or preset.staleness > 0
     readers = preset.measures_kl + preset.has_teacher + moves
     count.add("forward", times * readers, prompt + tokens, tokens)
@@ -464,7 +464,7 @@ COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {
 
 
 def _most_pairs(stage: Stage, plan: Plan) -> int:
-    """Pairs of two different completions of a problem, at least 1."""
+    """Number of pairs of different completions of a problem, at least 1."""
     return max(1, math.comb(count_completions(stage, plan), 2))
 
 

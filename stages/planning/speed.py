@@ -225,7 +225,7 @@ def measure(request: Request) -> dict[str, float]:
     for kind in ("trained", "forward", "sampled"):
         rows, largest, costs = 1, request.find_largest(kind), dict[int, Cost]()
         while True:
-            # The first run of these shapes chooses and compiles kernels: the quicker one counts.
+            # The first run of these shapes chooses and compiles kernels: the faster run counts.
             costs[rows] = min(model.run(kind, rows) for _ in range(2))
             is_enough = len(costs) > (kind == "sampled")
             if rows == largest or (is_enough and costs[rows].seconds >= SECONDS):

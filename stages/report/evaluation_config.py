@@ -59,7 +59,7 @@ class EvaluationConfig(Intervals):
     num_draws: int = Field(gt=0)
     """Random subsets that a weighted vote is averaged over."""
     decimals: int = Field(ge=3, le=9)
-    """Digits kept of a score: those below are rounding, and would break ties at random."""
+    """Decimals kept of a score: the others are rounding, and would break ties at random."""
 
     def check(self, num_samples: int, samples: Path) -> None:
         """Raise a ValueError if `ks` are too large for so many samples of a problem."""
@@ -86,19 +86,19 @@ class EvaluationConfig(Intervals):
         cut = [row.completion_ids for row in rows if row.finish_reason == "length"]
         in_loop = sum(ends_in_loop(ids, min_length=MIN_LOOP_TOKENS) for ids in cut) / len(rows)
         share = len(cut) / len(rows) - in_loop
-        message = f"{in_loop:.1%} of the completions in {path} repeat themselves until they are cut"
+        message = f"{in_loop:.1%} of the completions in {path} are truncated in a loop"
         if share > self.max_cut_share:
             logger.warning(
-                "%s, %.1f %% were cut otherwise, at max_new_tokens, and an answer that is cut "
-                "counts as wrong: above %.0f %% the policy is not evaluated. Raise "
+                "%s, %.1f %% otherwise, at max_new_tokens, and a truncated answer counts as "
+                "wrong: above %.0f %% the policy is not evaluated. Raise "
                 "`sampling.%s.max_new_tokens`; to evaluate a policy that has not learned to stop, "
-                "as one of episodes alone, raise `evaluation.max_cut_share`",
+                "such as one trained only on episodes, raise `evaluation.max_cut_share`",
                 message, 100 * share, 100 * self.max_cut_share, path.stem.removesuffix("_greedy"),
             )  # fmt: skip
             return {f"{CUT}{path.stem}": round(share, 6)}
         if in_loop < 0.01:
             return {}
-        logger.warning("%s, and %.1f %% are cut otherwise", message, 100 * share)
+        logger.warning("%s, and %.1f %% otherwise", message, 100 * share)
         return {f"in_loop/{path.stem}": round(in_loop, 6)}
 
     def quality(self, bins: Bins) -> QualityConfig:

@@ -2,8 +2,8 @@
 
 `audit_labels` compares estimated labels with the true ones, also for fewer completions than were
 sampled. Labels are made of K completions of a prefix, of which c reach the right answer. Any k of
-the K are k completions too, so the label from k completions follows from c alone, exactly: the
-average over all subsets of size k.
+the K are k completions too, so the label from k completions follows exactly from c: the average
+over all subsets of size k.
 
 The positive class is the verdict "wrong": precision is the share of the steps labelled wrong that
 are wrong, recall the share of the wrong steps that are labelled so. Both count only estimated
@@ -13,8 +13,8 @@ label (a mere guess has none), `error_accuracy` over those with an error (the ex
 found), `correct_accuracy` over those without, `f1` their harmonic mean, as in ProcessBench (Zheng
 et al. 2024, section 3.3, https://arxiv.org/abs/2412.06559).
 
-Wang et al. 2024 (https://arxiv.org/abs/2312.08935) audited 160 steps by hand and found 86 % of hard
-labels right at K = 4, fewer at larger K (section 5.3, figure 4).
+Wang et al. 2024 (https://arxiv.org/abs/2312.08935) audited 160 steps manually and found 86 % of
+hard labels right at K = 4, fewer at larger K (section 5.3, figure 4).
 """
 
 import itertools
@@ -37,7 +37,7 @@ RATIOS = ("precision", "recall", "agreement", "error_accuracy", "correct_accurac
 
 
 class AuditConfig(Intervals):
-    """Comparison of estimated labels with the truth, where it is known."""
+    """Comparison of estimated labels with the truth, if it is known."""
 
     thresholds: list[Annotated[float, Field(gt=0, le=1)]]
     """Shares of right completions from which on a soft label says "right"."""

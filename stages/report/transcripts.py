@@ -76,7 +76,7 @@ def choose_transcripts(
 ) -> Transcripts:
     """Transcripts: where each policy and the first differ most, and at random.
 
-    Without gold answers there is no verdict, `right` is None and all are drawn at random.
+    Without gold answers there are no verdicts: `right` is None, and all are drawn at random.
     """
     rows = itertools.chain.from_iterable(completions.values())
     ids = [prompt.id for prompt in prompts]

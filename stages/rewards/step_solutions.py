@@ -1,7 +1,7 @@
 """Solutions in steps: the ends of steps, the choice of solutions to label, and their labels.
 
-The truth of each step of an answer to a generated word problem follows from its question alone. A
-step is right when the solution up to and including it is free of errors:
+For a generated word problem, the truth of each step of an answer follows from the question. A step
+is right if the solution up to and including it has no error:
 
 - A line of working, `a + b = c`, is right when it carries out the next move of the question on the
   value so far, with the right result. White space does not count, and `b + a = c` is the same sum
@@ -23,7 +23,7 @@ as it can lead to the right answer. With c of K completions right,
     soft estimation (eq. 4)   c / K
 
 Departure: after the last step nothing is left to be completed, so its label is the answer
-checker's verdict itself, which costs nothing and is no estimate.
+checker's verdict, which costs nothing and is not an estimate.
 """
 
 import re
@@ -92,13 +92,13 @@ def _carried_out(line: str, value: int, todo: Sequence[Move]) -> int | None:
 
 
 class Solution(NamedTuple):
-    """A completion of a problem, in steps that have no labels yet."""
+    """A completion of a problem in steps, not labelled yet."""
 
     prompt: Prompt
     row: StepLabels
 
     def prefixes(self) -> list[tuple[int, ...]]:
-        """The tokens up to and including each step but the last: those that can be completed."""
+        """Tokens up to and including each step but the last: the prefixes that can be completed."""
         return [tuple(prefix) for prefix in accumulate(self.row.step_ids)][:-1]
 
 

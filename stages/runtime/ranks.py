@@ -1,7 +1,7 @@
 """Several processes that train one model together: ranks 0, 1, ..., of which only 0 writes.
 
-On one machine they are forked here, each with a GPU where there are any. Under `torchrun`, which
-also joins machines that share their files, this process is one of them already:
+On one machine they are forked here, each with a GPU if there are any. Under `torchrun`, which also
+joins machines that share their files, this process is already one of them:
 
     torchrun --nnodes 2 --nproc-per-node 8 ... -m stages train_grpo grpo --train grpo ...
 """

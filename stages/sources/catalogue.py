@@ -387,8 +387,8 @@ class PreparationConfig(Params):
         if mixture and not generated and max(mixture.judge, mixture.critique, mixture.revise) > 0:
             raise ValueError(
                 f"data.mixture: expected null with problems of another source, found "
-                f"{mixture!r}: the truth of mistakes is known of 'word_problems' alone. Set it to "
-                f"null; a model that follows instructions needs none (style: full)."
+                f"{mixture!r}: the mistakes in solutions are known only for 'word_problems'. Set "
+                f"it to null; a model that follows instructions needs none (style: full)."
             )
         return self
 

@@ -7,7 +7,7 @@ carry the error on, and some have a systematic misconception: they read "n times
 "n more".
 
 A question is written from its chain of moves. Reading is the inverse of writing, from the same
-templates, so the truth of every step of a generated problem is known from its question alone.
+templates, so the question determines the truth of every step.
 """
 
 import operator

@@ -44,7 +44,7 @@ ELSEWHERE = "Computed on another machine, which has the run record: times, host 
 PIPELINE_RUN = "pipeline_run"
 """Tag that a manifest shares with the runs of stages that were new in it."""
 SYSTEM = "system/"
-"""Prefix of metrics that MLflow's pages show on a page of their own."""
+"""Prefix of metrics that MLflow shows on a separate page."""
 JOURNAL_OF_SEED = "journal-seed-"
 logger = logging.getLogger(__name__)
 Runs = dict[str, tuple[TrackedRun, dict[str, Any]]]

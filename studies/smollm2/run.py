@@ -190,7 +190,7 @@ def read_file(name: str, folder: Path | None) -> str:
 
 
 def convert_svamp(text: str) -> Iterator[dict[str, Any]]:
-    """Problems with a worked solution: `76 - 25 = 51`, and `#### 51` on a line of its own."""
+    """Problems with a worked solution: `76 - 25 = 51`, and `#### 51` on the next line."""
     for place, row in enumerate(json.loads(text)):
         equation = re.sub(r"\.0\b", "", row["Equation"]).removeprefix("( ").removesuffix(" )")
         equation = equation.replace("( ", "(").replace(" )", ")")

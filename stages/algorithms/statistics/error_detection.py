@@ -114,8 +114,8 @@ def best_threshold(
     reported ones.
 
     With scores (0.9, 0.4) whose second step is wrong and (0.8, 0.6) which is correct, any
-    t in (0.4, 0.6] gets both: 0.5, F1 1. Scores are P(right) of each step. A ValueError if there
-    is no erroneous, or no correct, solution.
+    t in (0.4, 0.6] gets both: 0.5, F1 1. Scores are P(right) of each step. A ValueError without
+    erroneous or without correct solutions.
     """
     solutions = list(zip(scores, first_errors, strict=True))
     lowest = [min(steps) for steps, first in solutions if first == NO_ERROR]

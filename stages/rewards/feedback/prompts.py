@@ -9,8 +9,8 @@ then the options are read after it. Bai et al. 2022, "Constitutional AI", sectio
 https://arxiv.org/abs/2212.08073: probabilities after reasoning are over-confident, so clamp them.
 
 Critique request, then revision request, both of one principle: Bai et al. 2022, section 3.1.
-Departure: the paper asks both in one growing conversation; here each is a message of its own that
-quotes what came before, so that any model with one turn can answer it.
+Departure: the paper asks both in one growing conversation; here each is a separate message that
+quotes the earlier ones, so that any model with one turn can answer it.
 
 Text that a model or a stranger wrote cannot leave its place: every line of it, by any definition of
 a line, starts with the same mark (`quote`), so one that imitates the prompt's own lines ("Answer
@@ -37,8 +37,8 @@ REASONING_REQUEST = (
 )
 """Ends the message of a judge that reasons."""
 REASONING_CUE = "\nSo the better one is number:\n"
-"""Continues the judge's own reasoning, up to the option. It ends a line, for after a word the next
-token may be a space alone: many tokenizers (Qwen, Llama 3) split " 1" into " " and "1"."""
+"""Continues the judge's own reasoning, up to the option. It ends a line, since after a word the
+next token may be only a space: many tokenizers (Qwen, Llama 3) split " 1" into " " and "1"."""
 
 VERDICT_REQUEST = "So which one is better? Answer with the number alone."
 """Next message to a judge that takes only whole turns."""
