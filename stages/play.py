@@ -131,7 +131,7 @@ def play_scripts(
     seed: int,
     starts: Sequence[EnvironmentRow],
 ) -> list[Episode]:
-    """The environment's own demonstration of each start; a ValueError for one beyond its limits."""
+    """The environment's demonstration of each start; a ValueError if one exceeds the limits."""
     factory, preset = definition.load_factory(environment), environment.preset
     episodes: list[Episode] = []
     for start in starts:

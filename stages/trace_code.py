@@ -198,7 +198,7 @@ def list_entries(root: Path) -> list[str]:
 
 
 def list_import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str]:
-    """The files that importing a module of the graph reads, sorted, relative to `root`.
+    """Files that the import of a module reads, sorted, relative to `root`.
 
     The templates of a module `page` are the files `page.*.j2` beside it, its texts `page.yaml`.
     """

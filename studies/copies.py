@@ -87,7 +87,7 @@ def make_copy(
     path: Path, *, share: Iterable[str] = (), changes: Mapping[str, Any] = MappingProxyType({}),
     presets: Mapping[str, Any] = MappingProxyType({}),
 ) -> RepoCopy:  # fmt: skip
-    """A copy of the run, or the one that an interrupted attempt left.
+    """Make a copy of the run, or find the one that an interrupted attempt left.
 
     Args:
         path: of a folder; its content depends only on the study's inputs.

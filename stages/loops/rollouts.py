@@ -105,7 +105,7 @@ class Rollouts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RlModels:
-    """The policy that is trained, its sampler, and the frozen and trained models beside it."""
+    """Trained policy, its sampler, and the frozen and trained models beside it."""
 
     policy: Policy
     """Changed in place."""
@@ -158,11 +158,11 @@ Draw = Callable[..., Rollouts]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """Prompts, reward function and answer checker: what reinforcement learning maximises."""
+    """Task of reinforcement learning: prompts, reward function and answer checker."""
 
     prompts: Sequence[Prompt]
     reward: Callable[[Rollouts], CompletionRewards]
-    """The reward of each completion: what is maximised."""
+    """Reward of each completion, which is maximised."""
     check_answers: Callable[[Rollouts], list[bool]] | None
     """The answer checker's verdict on each completion: logged, and learned from only if the method
     says so (`positive_nll_coef`). None: prompts without gold answers."""

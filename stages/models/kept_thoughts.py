@@ -1,4 +1,4 @@
-"""A chat template whose earlier turns stay as they were sampled, thoughts included.
+"""Chat template whose earlier turns stay as they were sampled, thoughts included.
 
 Templates of thinking models leave the thoughts out of earlier turns (Qwen3 once the user writes
 again, DeepSeek-R1 always). In an episode of several turns a policy would then read other tokens in

@@ -169,7 +169,7 @@ def load_row_policy(
     name: str, seed: int, config: ModelConfig, compute: ComputeConfig, device: torch.device, *,
     weights_seed: int | None = None, trained: bool = True,
 ) -> PreTrainedModel:  # fmt: skip
-    """The policy of a row and seed, or the base model, prepared.
+    """Policy of a row and seed, or the base model, ready to use.
 
     With a `weights_seed`, a base model without a path has random weights drawn from it.
     """

@@ -149,7 +149,7 @@ def judge_no_effect(difference: Difference) -> Outcome:
 
 
 def describe_no_effect(name: str, controls: Metrics) -> str:
-    """The sentence on a control that has nothing to learn."""
+    """Sentence on a control that has nothing to learn."""
     difference, start = controls["differences"][NO_EFFECT][name], controls["from"][name]
     points = f"{format_points(difference)} points"
     if difference["outcome"] == "different":
@@ -170,7 +170,7 @@ def describe_no_effect(name: str, controls: Metrics) -> str:
 
 
 def describe_no_skill(name: str, controls: Metrics) -> str:
-    """The sentence on a control that is paid for no skill, and the policies that are better."""
+    """Sentence on a control whose reward is not for a skill, and the policies that are better."""
     gain = controls["differences"][NO_SKILL][name]
     better = [
         pair.removesuffix(f" - {name}")

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 INTERVAL_VARIABLE = "POSTTRAIN_CHECKPOINT_SECONDS"
 SHARE, SHORTEST = 0.05, 10.0
 NUM_CHECKPOINTS = 2
-"""The last whole one while the next is written, and the one before in case it is damaged."""
+"""Number of checkpoints to keep: the last whole one, and the one before in case it is damaged."""
 MANIFEST = "manifest.json"
 PREFIX = "step-"
 Write = Callable[[Path], None]

@@ -109,7 +109,7 @@ class ScreenedSource:
 
 
 def read_source(source: SourceConfig, seed: int) -> ScreenedSource:
-    """The rows of a source, screened; only generated ones and the user's function use the seed.
+    """Screened rows of a source; only generated ones and the user's function use the seed.
 
     Raises:
         ValueError: a source that cannot be read, or whose solutions contradict their answers.
@@ -146,7 +146,7 @@ def _read_rows(
 def exclude_near_copies(
     splits: dict[str, list[Problem]], screened: ScreenedSource
 ) -> dict[str, list[Problem]]:
-    """The splits without problems that are near copies of a test question; those are recorded.
+    """Splits without problems that are near copies of a test question; the copies are recorded.
 
     Compares questions, the user's turns of conversations, and solutions.
     """
@@ -171,7 +171,7 @@ def exclude_near_copies(
 def exclude_repeated_questions(
     splits: dict[str, list[Problem]], screened: ScreenedSource
 ) -> dict[str, list[Problem]]:
-    """The splits with each question of dev and test once, the first time; others are recorded.
+    """Splits in which each question of dev and test occurs once; repetitions are recorded.
 
     Intervals assume that the problems of these splits are independent. Questions are the same if
     they are equal after `normalise_question`, as when problems are split, and have the same tools.
@@ -288,7 +288,7 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
 
 
 def _reject_contradictions(screened: ScreenedSource) -> ScreenedSource:
-    """The source without the problems whose whole text has another gold answer elsewhere in it.
+    """Source without the problems whose whole text occurs with different gold answers.
 
     Texts are compared without white space, with choices, system message and earlier turns.
     """
@@ -364,8 +364,8 @@ class PreparationConfig(Params):
 
     source: SourceConfig
     prompt_template: str = Field(pattern=r"\{question\}")
-    """The prompt of a problem, `{question}` being the question; with a chat template, the user's
-    message. The turns of a conversation are rendered as they are."""
+    """Prompt of a problem, with `{question}` in place of the question; with a chat template, the
+    user's message. The turns of a conversation are rendered as they are."""
     answer_forms: list[Annotated[str, AfterValidator(check_form)]] = Field(
         default=[*FORMS], min_length=1
     )

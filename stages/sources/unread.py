@@ -285,9 +285,9 @@ class Unread:
         )
 
     def _weigh(self, column: _Column) -> list[tuple[str, int]]:
-        """The values of a flag or a score that may decide which rows are good, with their counts.
+        """Values of a flag or a score that may decide which rows are good, with their counts.
 
-        The rarest first, of a flag false; nothing: it decides nothing.
+        The rarest comes first, of a flag false; empty: the column decides nothing.
         """
         counts = column.values.most_common()[::-1]
         flags = Counter[bool | None]()

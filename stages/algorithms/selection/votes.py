@@ -86,7 +86,7 @@ def weighted_vote(
         vote(subset) = argmax_a  Σ_{i in subset, answer_i = a}  weight_i
 
     Answers with equal sums share the vote evenly; a sample without an answer takes one of the n
-    draws and adds to none, and a subset without any answer is wrong. With equal weights this is
+    draws and adds no weight, and a subset without any answer is wrong. With equal weights this is
     the majority vote, which `majority_vote` computes exactly; for other weights there is no closed
     form, so `subsets` are random ones (see `nested_subsets`), or all of them if N is small.
 

@@ -1,11 +1,11 @@
-"""The messages of AI feedback: to judge two answers, to criticise one, to write it again.
+"""Messages of AI feedback: to judge two answers, to criticise one, to revise it.
 
 Which of two answers is better: Lee et al. 2023 (RLAIF), https://arxiv.org/abs/2309.00267, section
-3.1: a preamble that says what is asked, then question and answers, then an ending after which the
-next token is the number of the better answer. Departures: the preamble holds one principle of a
-constitution; the words are ours; no worked examples, which gained nothing there; the answers are
-quoted. A judge may think before it chooses (section 3.2 there): a rationale is decoded greedily,
-then the options are read after it. Bai et al. 2022, "Constitutional AI", section 4.1,
+3.1: a preamble with the task, then question and answers, then an ending after which the next token
+is the number of the better answer. Departures: the preamble has one principle of a constitution;
+the words are ours; no worked examples, which gained nothing there; the answers are quoted. A judge
+may think before it chooses (section 3.2 there): a rationale is decoded greedily, and the options'
+probabilities are read after it. Bai et al. 2022, "Constitutional AI", section 4.1,
 https://arxiv.org/abs/2212.08073: probabilities after reasoning are over-confident, so clamp them.
 
 Critique request, then revision request, both of one principle: Bai et al. 2022, section 3.1.
