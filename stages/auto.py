@@ -6,10 +6,10 @@ engine, source, the key's own method and, for judges, who read the samples, `sam
 that reads such a key depends on these keys, on `data/prompts` (the facts) and on this file. A value
 in place of `auto` overrides the rule.
 
-Learning rates: published ones, most of them for 7 billion parameters, are taken for 1 billion and
-scaled by sqrt(1e9 / parameters), but not below a half. For the embedded model the result is within
-a factor of four of a rate that was measured to be good. At 135 million parameters it moved neither
-DPO nor GRPO (studies/smollm2), so theirs are interpolated between three sizes: the embedded
+Published learning rates, most of them for 7 billion parameters, are treated as rates for 1 billion
+and scaled by sqrt(1e9 / parameters), but not below a half. For the embedded model the result is
+within a factor of four of a rate that was measured to be good. At 135 million parameters it moved
+neither DPO nor GRPO (studies/smollm2), so theirs are interpolated between three sizes: the embedded
 model's, 135 million and 7 billion. Both rules are ours.
 """
 

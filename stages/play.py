@@ -8,8 +8,8 @@ depends only on the row, so all seeds play the same problems, as intervals over 
 presuppose. Random streams depend on the seed, the row, the episode's number and the turn, not on
 the policy: policies are compared on the same starts and random numbers. `by: script` plays the
 environment's own demonstration of each row, in the tokens of the policy `from`. Both write, for
-each seed, `episodes.jsonl`, and in metrics.json the shares of success and of each ending. `by:
-policy` also writes `starts.jsonl`, by which the report recognises starts with the same problem.
+each seed, `episodes.jsonl`, and in metrics.json the shares of success and of each ending. The first
+also writes `starts.jsonl`, from which the report knows the starts with the same problem.
 """
 
 from collections.abc import Callable, Iterator, Sequence

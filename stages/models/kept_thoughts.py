@@ -54,6 +54,6 @@ def keep_thoughts(tokenizer: PreTrainedTokenizerBase) -> None:
         TurnRenderer(tokenizer).check(None)
     except ValueError as error:
         raise ValueError(
-            f"model.chat_template: expected a template of which thoughts can be kept, found: "
+            f"model.chat_template: expected a template whose thoughts can be kept, found: "
             f"{error} Name a template of your own: data/raw/<file>.jinja"
         ) from error

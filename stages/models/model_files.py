@@ -104,7 +104,7 @@ def _convert(file: Path, folder: Path) -> None:
             file.parent, dtype=torch.float32, use_safetensors=True, **place
         )
         tokenizer = AutoTokenizer.from_pretrained(file.parent, **place)
-    except Exception as error:  # whatever the libraries make of the file
+    except Exception as error:  # any error of the libraries about the file
         raise ValueError(
             f"{file}: expected a GGUF file of a causal language model that transformers reads, "
             f"found: {' '.join(str(error).split()):.200}"

@@ -135,7 +135,7 @@ def load_model_config(path: str | Path, revision: str | None) -> PreTrainedConfi
     """Text model's part of config.json; code beside it is never run."""
     try:
         config = AutoConfig.from_pretrained(str(path), revision=revision or "main")
-    except Exception as error:  # whatever transformers makes of the files
+    except Exception as error:  # any error of transformers about the files
         raise ValueError(
             f"{path}: expected the config.json, in UTF-8, of a model that transformers has and "
             f"that brings no code of its own, found: {' '.join(str(error).split()):.130}. "

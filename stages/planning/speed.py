@@ -256,7 +256,7 @@ def split_sampling(costs: Mapping[int, Cost], forward: float) -> dict[str, float
 def measure_rates(
     request: Mapping[str, Any], arithmetics: Sequence[Arithmetic], num_gpus: int
 ) -> dict[Arithmetic, Rates]:
-    """Rates in each arithmetic, of `num_processes` side by side, and of so many GPUs.
+    """Rates in each arithmetic, summed over `num_processes` side by side and over GPUs.
 
     `request`: a `Request`, whose arithmetic is replaced. A ValueError, with the last line of
     errors, if the base model cannot be run.

@@ -23,7 +23,7 @@ class Play:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Start of an environment, and the plays of policies from it."""
+    """Start of an environment, and the conversations of policies from it."""
 
     reason: str
     start: list[Line]

@@ -46,7 +46,7 @@ class Journal:
         self.length += len(line)
 
     def go_on(self, length: int) -> None:
-        """Keep so many bytes of an earlier attempt; the rows after them are written again."""
+        """Keep `length` bytes of an earlier attempt; the rows after them are written again."""
         assert self.length <= length <= self.path.stat().st_size, (self.path, length)
         self.length = length
 

@@ -1,7 +1,7 @@
 """Sources of problems, generated or the user's, and the screening of their rows.
 
 Besides malformed rows, `screen_rows` rejects problems that spoil a data set though each row is well
-formed: a second problem with the same id, a row that says the same as an earlier one, a gold answer
+formed: a second problem with the same id, a row with the same text as an earlier one, a gold answer
 that the answer checker cannot read, the problems of a question with gold answers that differ, and a
 training problem whose question, or opening of a conversation, is also one of the test, or a near
 copy of one (`near_copies`). All solutions of a training question are learned from; a question of
