@@ -26,7 +26,7 @@ def soft_overlong(
 
 
 def repeated_share(tokens: Sequence[int], n: int) -> float:
-    """The share of n-grams that have occurred before; 0 where there is none.
+    """Share of n-grams that occurred before; 0 if there is none.
 
         1 - different n-grams / n-grams
 
@@ -40,7 +40,7 @@ def repeated_share(tokens: Sequence[int], n: int) -> float:
 
 
 COPIES = 3
-"""Repetitions that make a loop."""
+"""Number of copies that make a loop."""
 
 
 def ends_in_loop(tokens: Sequence[int], *, min_length: int = 1) -> bool:

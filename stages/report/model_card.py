@@ -2,8 +2,8 @@
 
 The header has what their hub indexes (https://huggingface.co/docs/hub/model-cards); the sections
 follow Mitchell et al. 2019, "Model Cards for Model Reporting" (https://arxiv.org/abs/1810.03993),
-as far as something is known; the words are in model_card.md.j2. Equal inputs, equal card: no clock,
-no machine.
+as far as facts are known; the words are in model_card.md.j2. The card depends only on its inputs,
+not on time or machine.
 """
 
 import json
@@ -40,7 +40,7 @@ LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0")
 def render_card(
     name: str, seeds: Sequence[int], model: Metrics, presets: Metrics, section: str
 ) -> str:  # fmt: skip
-    """The card of the policy `name`, of all its seeds.
+    """Model card of the policy `name`, over all its seeds.
 
     `model` is the section of params.yaml, `presets` has the entries of presets.yaml by name;
     `section` is the Markdown that follows the results.
@@ -114,9 +114,9 @@ def _inline(value: Any) -> str:
 
 
 def _results(seeds: Mapping[int, Metrics]) -> Iterator[list[str]]:
-    """Metrics that matter, with each seed's; of a curve over n that of the largest n.
+    """Metrics on the card, with each seed's value; of a curve over n, at the largest n.
 
-    Of best-of-n those that reward models choose, and none that the samples' form does.
+    Of best-of-n, only choices by reward models, none by the samples' form.
     """
     if not seeds:
         return
