@@ -139,7 +139,7 @@ def merge(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def spell_out_kind(content: Any) -> Any:
-    """Mapping for which the name of a kind without hyperparameters is short; other content as is."""
+    """`{kind: name}` for the name of a kind without hyperparameters; other content unchanged."""
     return {"kind": content} if isinstance(content, str) else content
 
 

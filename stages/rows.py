@@ -68,9 +68,9 @@ ENTRY_POINTS = {
     "sample": "sample",
     "evaluate": "evaluate",
 }
-"""Entry point of a row, as in dvc.yaml -> module under stages/. The command of `by: own/mine` begins
-with `label_own/mine`: so it depends on `data/code/label_own/mine.json`, the code of the entry point
-and of the user's file."""
+"""Entry point of a row, as in dvc.yaml -> its module under stages/. The command of `by: own/mine`
+begins with `label_own/mine`: so it depends on `data/code/label_own/mine.json`, the code of the
+entry point and of the user's file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,7 +25,7 @@ from stages.sampler import Judgement
 
 
 class EndpointJudgeConfig(Params):
-    """Judge behind OpenAI's protocol, of a row `from: base`; an environment variable has its URL."""
+    """Judge behind OpenAI's protocol, of a row `from: base`; its URL is an environment variable."""
 
     kind: Literal["endpoint"]
     model: str
@@ -102,7 +102,7 @@ def parse_reply(answer: Any, place: str) -> EndpointReply:
 def read_judgement(
     decision: EndpointReply, thought: EndpointReply | None, options: Sequence[str]
 ) -> Judgement:
-    """Judgement by the first token of `decision`; of the reasoning, `thought`, only the cost counts."""
+    """Judgement by the first token of `decision`; `thought`, the reasoning, adds only to the cost."""
     variants: dict[str, list[float]] = {option: [] for option in options}
     for token, logprob in decision.first:
         if token.strip(OPTION_PUNCTUATION) in variants:

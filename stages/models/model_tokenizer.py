@@ -243,7 +243,7 @@ def check_ids(
 
 
 def end_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Id of the token that ends a completion: the chat template's end of turn, or the end of sequence.
+    """Id of the token that ends a completion: the template's end of turn, or the end of sequence.
 
     The end of turn of Gemma, `<end_of_turn>`, of Phi, `<|end|>`, and of Qwen's base models,
     `<|im_end|>`, is another token than the end of sequence.

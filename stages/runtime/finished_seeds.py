@@ -91,7 +91,7 @@ def restore_seed(
     folders: Sequence[Path],
     surroundings: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Copy a finished seed's files into `folders`, its journal into its scratch; returns its record.
+    """Copy a finished seed's files into `folders`, its journal to its scratch; returns its record.
 
     None if there is none. A finished seed that is damaged, of another identity, or computed in
     other `surroundings` (packages, arithmetic) is removed with a warning.
