@@ -102,7 +102,7 @@ def parse_reply(answer: Any, place: str) -> EndpointReply:
 def read_judgement(
     decision: EndpointReply, thought: EndpointReply | None, options: Sequence[str]
 ) -> Judgement:
-    """Judgement by the first token of `decision`; `thought`, the reasoning, adds only to the cost."""
+    """Judgement by the first token of `decision`; `thought`, the reasoning, only adds to cost."""
     variants: dict[str, list[float]] = {option: [] for option in options}
     for token, logprob in decision.first:
         if token.strip(OPTION_PUNCTUATION) in variants:

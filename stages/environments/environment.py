@@ -66,7 +66,7 @@ def write_message(role: str, content: str) -> Message:
 
 
 def check_start(value: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-    """Return value of `start` in the form of a file of episodes; a ValueError if it is malformed."""
+    """Return value of `start` in the form of a file of episodes; a ValueError if malformed."""
     is_pair = isinstance(value, tuple | list) and len(value) == 2
     if not is_pair or isinstance(value[0], Mapping):  # two messages, not messages and tools
         raise ValueError(
@@ -84,7 +84,7 @@ def check_start(value: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]] 
 
 
 def check_reply(value: Any) -> Reply:
-    """Return value of `step` in the form of a file of episodes; a ValueError if it is malformed."""
+    """Return value of `step` in the form of a file of episodes; a ValueError if malformed."""
     if not isinstance(value, Reply):
         raise ValueError(f"expected a Reply from step, found {value!r:.80}")
     reward = check_reward(value.reward)

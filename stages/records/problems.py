@@ -192,7 +192,7 @@ def find_open_thought(reply: str) -> str:
 
 
 def split_thought(reply: str) -> tuple[str, str]:
-    """Thought at the beginning of a reply, all of it if the thought does not end; the content after.
+    """Thought at the beginning of a reply, all of it if the thought does not end; rest of the reply.
 
     The end mark is enough to find it, since the prompt may have the start mark.
     """

@@ -84,7 +84,7 @@ def label_pairs(
 
 
 def summarise_pairs(labelled: Sequence[LabelledPairs]) -> dict[str, int | float]:
-    """Numbers of problems by result, number of pairs, and mean lengths in tokens (with end token)."""
+    """Number of problems by result, number of pairs, and mean lengths in tokens (with the end)."""
     pairs = [pair for problem in labelled for pair in problem.preferences]
     checked = [pool.checked for pool in labelled]
     both = [pool for pool in checked if pool.right and pool.wrong]
@@ -140,7 +140,7 @@ def flip_labels(pairs: Sequence[Preference], percent: int, seed: int) -> list[Pr
 
 
 def swap_sides(labelled: Sequence[LabelledPairs], percent: int, seed: int) -> list[LabelledPairs]:
-    """Pairs with chosen and rejected swapped in `percent` % of them, those that `flip_labels` flips.
+    """Pairs, with chosen and rejected swapped in the `percent` % that `flip_labels` flips.
 
     At 50 %, the right completion is chosen exactly as often as the wrong one.
     """
@@ -203,7 +203,7 @@ def training_outcomes(
 def balance_outcomes(
     checked: CheckedProblem, max_per_problem: int, one_class_weight: float, seed: int
 ) -> list[Outcome]:
-    """Outcomes of a problem, at most `max_per_problem`, drawn as evenly as possible from both sides.
+    """Outcomes of a problem, at most `max_per_problem`, drawn evenly from both sides if possible.
 
     Equal completions count once. If one side has fewer than half of the maximum, the other has
     more. `max_per_problem` is at least 2, since a problem needs both.

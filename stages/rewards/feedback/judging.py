@@ -51,7 +51,7 @@ ENOUGH_MASS = 0.5
 MIN_COMPARISONS = 8
 """Number of pairs without any verdict that cannot be bad luck."""
 DECIMALS = 6
-"""Decimals of a probability in an output, the precision of float32; the mean of two has one more."""
+"""Decimals of a probability in an output: the precision of float32. A mean of two has one more."""
 
 
 class LabelRule(Params):
