@@ -43,7 +43,7 @@ class StageNode:
 
     @property
     def pool(self) -> str:
-        """Prefect work pool whose workers can run it: cpu, gpu for one GPU, gpu-8 for eight."""
+        """Prefect work pool whose agents can run it: cpu, gpu for one GPU, gpu-8 for eight."""
         return {0: "cpu", 1: "gpu"}.get(self.gpu, f"gpu-{self.gpu}")
 
 

@@ -42,7 +42,7 @@ class SearchConfig(Params):
     expand: int = Field(ge=1)
     """Samples of the next step per solution in the beam."""
     max_steps: int = Field(ge=1)
-    """Depth at which the search ends."""
+    """Depth at which the search ends, also with unfinished solutions."""
     max_new_tokens: int = Field(gt=0)
     """Length limit of a step; a longer one is truncated, and its solution ends there."""
     temperature: float = Field(gt=0)

@@ -192,9 +192,9 @@ def find_open_thought(reply: str) -> str:
 
 
 def split_thought(reply: str) -> tuple[str, str]:
-    """Thought at the beginning of a reply, all of it if the thought does not end; rest of the reply.
+    """Thought at the start of a reply, or all of it if the thought does not end, and the rest.
 
-    The end mark is enough to find it, since the prompt may have the start mark.
+    The end mark suffices to find a thought, since the prompt may have the start mark.
     """
     text = reply.lstrip()
     for begin, end in THOUGHTS.items():

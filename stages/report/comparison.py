@@ -245,7 +245,7 @@ def test_gains(
 
 
 def test_pairs(results: Results, measure: str, baseline: str | None) -> dict[str, Difference]:
-    """Differences of all pairs of policies, without the baseline, in a measure: larger - smaller."""
+    """Differences of all pairs of policies but the baseline in a measure: larger - smaller."""
     tables = {name: of[measure] for name, of in results.tables.items() if name != baseline}
     by_mean = sorted(tables, key=lambda name: -float(tables[name].mean()))
     pairs = {

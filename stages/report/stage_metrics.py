@@ -49,8 +49,9 @@ MEASURES: dict[str, dict[str, tuple[Kind, list[str]]]] = {
         "calibration error": ("number", ["heldout/expected_calibration_error"]),
     },
 }
-"""Table -> measure -> its format, and its possible keys in a metrics.json, of which the first that
-exists counts. Accuracy of process models is over steps: the mean of that on right and wrong ones."""
+"""Table -> measure -> its format, and possible keys in a metrics.json, of which the first that
+exists counts. Accuracy of process models is over steps: the mean of that on right and on wrong
+ones."""
 COSTS = ("generated_tokens", "trained_tokens", "flops")
 Cost = dict[str, int | float]
 """Values of `COSTS` per seed, as the mean over seeds."""

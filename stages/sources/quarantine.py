@@ -58,7 +58,7 @@ def is_harmless(row: BadRow) -> bool:
 
 
 def check_share(rows: Sequence[BadRow], num_rows: int, *, max_share: float, limit: str) -> None:
-    """Raise a ValueError if `num_rows` is 0, or if `rows` are more than the share `max_share` of it.
+    """Raise a ValueError if `num_rows` is 0, or `rows` are more than the share `max_share` of it.
 
     `limit`: the key of `max_share`.
     """
