@@ -117,7 +117,7 @@ def read_yaml(path: Path = PARAMS_PATH) -> dict[str, Any]:
         problem = problem.replace("Circular reference detected", "an alias inside what it names")
     raise ValueError(
         f"{place}: expected YAML in UTF-8, a value for each key, found {problem}. Correct it, or "
-        f"take it back from git."
+        f"restore it from git."
     )
 
 

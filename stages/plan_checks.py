@@ -266,7 +266,7 @@ def check_options(row: TableRow, preset: EnvironmentPreset) -> Iterator[str]:
                 signature.bind(*first, **preset.options)
             except TypeError as error:
                 yield (
-                    f"{row}: the options of preset '{row.words[PRESET]}' are none of the class "
+                    f"{row}: the options of preset '{row.words[PRESET]}' do not fit the class "
                     f"{node.name} in {path}: {error}. Correct one of them"
                 )
 

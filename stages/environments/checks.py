@@ -50,7 +50,7 @@ def check_replay(
         if difference is None:
             continue
         raise ValueError(
-            f"the environment answers differently where an episode is played again beside others, "
+            f"the environment answers differently if an episode is played again beside others, "
             f"as in training: row '{row['id']}' with seed {episode.env_seed}, {difference}. Let "
             f"`start` keep what an episode needs in attributes of `self`, none of the class or of "
             f"a module, draw from a generator of the episode's own, such as `self.random = "

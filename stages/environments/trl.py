@@ -40,7 +40,7 @@ class Trl:
         observation = self.call(self.environment.reset, **row)
         if not isinstance(observation, str | None) or not (observation or row.get("message")):
             raise ValueError(
-                f"expected a text from reset, or None where rows have a message (starts: prompts), "
+                f"expected a text from reset, or None if rows have a message (starts: prompts), "
                 f"found {observation!r:.80} and a row with {', '.join(row)}"
             )
         text = row.get("message", "") + (observation or "")

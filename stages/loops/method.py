@@ -247,8 +247,8 @@ class Method(Params):
             )
         if self.advantage == "teacher" and not self.reward_coef and self.truncation_penalty:
             raise ValueError(
-                "truncation_penalty lowers a reward, which advantage teacher learns from only with "
-                "reward_coef above 0: set that too, or remove it"
+                "truncation_penalty lowers a reward, and advantage teacher learns from rewards "
+                "only with reward_coef above 0: set reward_coef, or remove truncation_penalty"
             )
         for coef, target in (("kl_coef", "kl_target"), ("old_kl_coef", "old_kl_target")):
             if getattr(self, target) is not None and getattr(self, coef) == 0:
@@ -260,7 +260,7 @@ class Method(Params):
         for name in ("token_budget", "kl_budget"):
             if self.staleness and getattr(self, name) is not None:
                 raise ValueError(
-                    f"{name} ends training at a step that is not known before, and with staleness "
+                    f"{name} ends training at a step that is unknown in advance, so with staleness "
                     f"{self.staleness} as many rollout batches would be drawn in vain: set "
                     f"staleness to 0, or {name} to null and num_steps to the steps to take"
                 )

@@ -117,7 +117,7 @@ def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
     if composition.needs_judge() and advantage == "greedy_baseline":
         raise ValueError(
             "a component of kind judge compares the completions of a prompt with each other, and "
-            "greedy_baseline rewards one completion by itself: take another advantage"
+            "greedy_baseline also rewards a single greedy completion: take another advantage"
         )
     if advantage == "step_zscore" and reward.model != "process":
         raise ValueError(

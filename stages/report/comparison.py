@@ -298,8 +298,8 @@ def _estimate_means(
     stacked = np.stack(list(tables.values()), axis=-1)
     if stacked.shape[1] < 2:
         raise ValueError(
-            f"expected at least two test problems, or starts that every policy played, since the "
-            f"chance of which is part of every interval; found {stacked.shape[1]}. Raise "
+            f"expected at least two test problems, or starts that every policy played, since every "
+            f"interval covers the variance over them; found {stacked.shape[1]}. Raise "
             f"data.shares.test, or starts.test of the environment's preset."
         )
     if results.clusters is not None:

@@ -150,7 +150,7 @@ def warn_of_devices(folders: Sequence[Path]) -> None:
     devices = sorted({str(record["device"]) for record in records})
     if len(devices) > 1:
         logger.warning(
-            "seeds of this run were computed on %s: what differs between them may be the devices'",
+            "seeds of this run were computed on %s: their results may differ by the device, too",
             " and ".join(devices),
         )
 

@@ -21,8 +21,8 @@ def check_sources(dependencies: Iterable[str]) -> None:
             digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
             if digest != expected:
                 raise ValueError(
-                    f"{file} was edited after {traced} was written, by which DVC knows this "
-                    f"stage's code. Run `dvc repro` again; if it says the same, or before "
+                    f"{file} was edited after {traced}, DVC's record of this stage's code, was "
+                    f"written. Run `dvc repro` again; if it says the same, or before "
                     f"`dvc repro -s <stage>`, run `dvc repro -f -s trace_code`."
                 )
 
@@ -42,8 +42,8 @@ def check_inputs(stage: Any) -> None:
                 cached.unlink()
     if damaged:
         raise ValueError(
-            f"expected the content that DVC has recorded, found another, damaged on disk: "
-            f"{', '.join(map(str, damaged))}. Those of which DVC has a copy are removed (and a "
+            f"expected the content that DVC has recorded, found files damaged on disk: "
+            f"{', '.join(map(str, damaged))}. Those with a copy in DVC's cache are removed (and a "
             f"damaged copy): `dvc repro` restores or computes them. Restore the others yourself."
         )
 

@@ -87,7 +87,7 @@ FLAN = ("inputs", "targets")
 """Columns of a prompt and its reply, perhaps in a list; without `inputs`, `targets` is anything."""
 TRUE = frozenset({"true", "t", "1", "1.0", "yes", "y"})
 FALSE = frozenset({"false", "f", "0", "0.0", "no", "n"})
-"""Values of a false flag, in lower case: tables have only text, and integers as 1.0 beside gaps."""
+"""Values of a flag, with `TRUE`, in lower case: tables may have only text, or 1.0 beside gaps."""
 _SPLIT_AFTER = re.compile(r"[a-z\d]+_(train|test|validation)")
 """Name followed by its split, in lower case, as `askculinary_test` in SHP's `domain`."""
 NOTHING = frozenset({"", "none", "null", "nan", "[]"})
@@ -241,7 +241,7 @@ def to_text(value: Any) -> str:
 
 
 def check_names(expressions: Mapping[str, str], sample: Sequence[Mapping[str, Any]]) -> None:
-    """Raise a ValueError if no row of a sample, which is not empty, has a column."""
+    """Raise a ValueError if no row of a sample has a column; an empty sample is not checked."""
     for field, expression in expressions.items():
         for name in names_in(expression) if sample else ():
             if all(find(fields, name) is MISSING for fields in sample):
@@ -515,8 +515,8 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Columns:
         return _of_messages(sample, messages, gold, has_question=question is not None)
     if question is None:
         raise ValueError(
-            f"expected a column of a name that is known with texts or messages (as JSON has them, "
-            f"each with a role and a content), found {sample.available()}. Say which is which, as "
+            f"expected a column with a known name and texts or messages (as JSON has them, each "
+            f"with a role and a content), found {sample.available()}. Say which is which, as "
             f"columns: {{question: .., answer: ..}} or {{user: .., assistant: ..}} or {{messages: "
             f"..}}, also by a path as a.b; save lists that Python printed as JSON lines or parquet."
         )
@@ -575,7 +575,7 @@ def _refuse_prompts_with_answers(sample: ColumnSample, used: Sequence[str]) -> N
     unread = [name for name in dict.fromkeys(unread) if sample.values(name)]
     if unread and not any(map(sample.values, NAMES["replies"])):
         raise ValueError(
-            f"the rows have a question, and no column whose name is known to hold its answer, but "
+            f"the rows have a question, and no column with a known name for its answer, but "
             f"{', '.join(unread[:5])}: name them under columns (answer, choices, assistant) with "
             f"the question, or the question alone: columns: {{user: {used[0]}}}. Columns: "
             f"{sample.available()}"

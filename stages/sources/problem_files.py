@@ -144,7 +144,7 @@ def list_local_files(source: FileSource) -> list[Path]:
 
 
 def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem | BadRow]:
-    """Problems and bad rows of all splits, by `parse_splits`; a ValueError if there are no files."""
+    """Problems and bad rows of all splits, by `parse_splits`; a ValueError if there are none."""
     return parse_splits(open_splits(source, report), source, report)
 
 
