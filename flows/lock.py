@@ -101,7 +101,7 @@ def open_run(root: Path, where: str | None) -> FinishedRun:
 
 
 def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
-    """Every stage of the dvc.lock of `place`, by name.
+    """Stages of the dvc.lock of `place`, by name.
 
     Raises:
         ValueError: it has a merge conflict, or is not YAML.
@@ -186,7 +186,7 @@ def find_records(root: Path, stage: str, inputs: str) -> list[Path]:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"grpo": {"num_steps": 8}}` as `{"grpo.num_steps": 8}`; a list is one value."""
+    """Flat mapping with dotted keys: `{"grpo.num_steps": 8}`; a list is one value."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         is_nested = isinstance(value, Mapping) and value

@@ -48,9 +48,9 @@ class StageNode:
 
 
 def read_graph(root: Path) -> dict[str, StageNode]:
-    """Every stage of `<root>/dvc.yaml` by name, upstream stages first.
+    """Stages of `<root>/dvc.yaml` by name, upstream stages first.
 
-    Studies, which have a dvc.yaml in their own folder, are not included.
+    Studies, whose dvc.yaml is in another folder, are not included.
     """
     from dvc.dependency import ParamsDependency
     from dvc.repo import Repo
@@ -115,7 +115,7 @@ def make_plan(root: Path, targets: list[str] | None = None) -> dict[str, StageNo
     """Stages of a run by name, upstream stages first, each with its `changes`.
 
     Args:
-        root: the repository; it holds dvc.yaml.
+        root: the repository, with dvc.yaml.
         targets: stages (`compare`, `train@grpo`) or tables (`evaluate`: all its rows). The stages
             that they need are included, as in `dvc repro`. None: all.
 
@@ -163,7 +163,7 @@ def read_status(root: Path) -> dict[str, tuple[str, ...]]:
 
 
 def describe_changes(items: list[str | dict[str, Any]]) -> Iterator[str]:
-    """`[{"changed deps": {"a": "modified"}}, "changed command"]` as sentences."""
+    """Sentences on `[{"changed deps": {"a": "modified"}}, "changed command"]`."""
     for item in items:
         if isinstance(item, str):
             yield item

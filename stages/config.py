@@ -57,7 +57,7 @@ MAX_CHARACTERS = 100_000
 
 
 class Params(pydantic.BaseModel):
-    """A section of params.yaml: immutable, strictly typed, no unknown keys, no NaN, in bounds."""
+    """Section of params.yaml: immutable, strictly typed, no unknown keys, no NaN, in bounds."""
 
     model_config = pydantic.ConfigDict(
         frozen=True, strict=True, extra="forbid", allow_inf_nan=False
@@ -122,7 +122,7 @@ def read_yaml(path: Path = PARAMS_PATH) -> dict[str, Any]:
 
 
 def pick_sections(config: type[pydantic.BaseModel], content: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of `content` that are fields of `config`."""
+    """Keys of `content`, with values, that are fields of `config`."""
     return {name: content[name] for name in config.model_fields if name in content}
 
 
@@ -169,7 +169,7 @@ MESSAGES = {
 def error_messages(
     errors: Iterable[Any], content: Any, places: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[str]:
-    """A line for each wrong key: its path, what was expected and found, and a suggestion.
+    """Error lines, one per wrong key: its path, expected and found value, and a suggestion.
 
     A missing and an unknown key that resemble each other are one typo. `places`: names to print for
     top-level keys, and under "" for the whole content, in errors that concern several sections.
@@ -237,7 +237,7 @@ def match_keys(keys: Collection[str], expected: Collection[str], prefix: str) ->
 
 
 def suggest(word: Any, choices: Collection[str], otherwise: str | None = None) -> str:
-    """`; did you mean ...?` with the closest choice; if none is close, `otherwise` or all."""
+    """Text `; did you mean ...?` with the closest choice; if none is close, `otherwise` or all."""
     close = difflib.get_close_matches(str(word), choices, n=1)
     if close:
         return f"; did you mean '{close[0]}'?"

@@ -75,7 +75,7 @@ entry point and of the user's file."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """A line of a table."""
+    """Row of a table of params.yaml."""
 
     name: str
     by: str = ""

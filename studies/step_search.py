@@ -56,7 +56,7 @@ class Candidate:
 
     tree: int
     ids: tuple[int, ...]
-    """All tokens."""
+    """Tokens of the solution so far."""
     finish_reason: Finish
     step_scores: list[float] = field(default_factory=list)
     score: float = 0.0

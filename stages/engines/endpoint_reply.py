@@ -52,7 +52,7 @@ def read_url(url: str, variable: str) -> HttpUrl:
 
 
 def redact_url(url: HttpUrl) -> str:
-    """The URL without user, password and query."""
+    """URL without user, password and query."""
     return f"{url.scheme}://{url.host}:{url.port}{url.path}"
 
 

@@ -17,7 +17,7 @@ from stages.seeding import derive_seed
 NUM_ROWS = 4
 """Number of rows of a split that are checked."""
 Play = tuple[Episode, Mapping[str, Any]]
-"""An episode, and the row that it starts from."""
+"""Episode, and the row that it starts from."""
 
 
 @restored_settings()

@@ -32,7 +32,7 @@ MAX_REWARD = (2 - 2**-23) * 2.0**127
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """An environment's answer to a message of the assistant."""
+    """Answer of an environment to a message of the assistant."""
 
     messages: Sequence[Message] = ()
     """Messages that the assistant reads next: results of tools, or a user's; none at the end."""
@@ -43,7 +43,7 @@ class Reply:
 
 @runtime_checkable
 class Environment(Protocol):
-    """An episode of an environment."""
+    """Environment of one episode."""
 
     def start(self, row: Row, seed: int) -> Start:
         """First messages, and the JSON schemas of the tools that may be called (None: no tools).

@@ -53,7 +53,7 @@ class Tools:
 
 
 class _Tool:
-    """A function with the types of its arguments."""
+    """Function with the types of its arguments."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function

@@ -26,7 +26,7 @@ RESERVED = ("reset", "get_reward")
 
 
 class Trl:
-    """An environment of TRL. The episode ends with the first message that calls no tool."""
+    """Environment of TRL. The episode ends with the first message that calls no tool."""
 
     def __init__(self, make: Callable[..., Any], **options: Any) -> None:
         self.make, self.options = make, options

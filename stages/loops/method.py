@@ -77,7 +77,7 @@ NO_COMPARISON = ("greedy_baseline", "batch_whitened", "teacher", "gae")
 
 
 def get_key(choice: str, value: str) -> str:
-    """The key of `HYPERPARAMETERS[choice]` for a value; a ValueError if there is none."""
+    """Key of `HYPERPARAMETERS[choice]` for a value; a ValueError if there is none."""
     keys = HYPERPARAMETERS[choice]
     return OWN if OWN in keys and get_own_word(value) else check_choice(value, keys)
 
@@ -182,7 +182,7 @@ class Method(Params):
     through the policy gradient, that of KL(policy || reference). In the loss k1's expected gradient
     is zero, k2's is that of the reverse KL, k3's that of the forward KL."""
     kl_level: Literal["token", "sequence"] = "token"
-    """`sequence`: one estimate, of the summed log-probs of a completion, at each of its tokens."""
+    """Level of the estimate. `sequence`: that of a completion's summed log-probs, at each token."""
     kl_corrected: bool = False
     """Whether the estimate is multiplied by the importance ratio, with its gradient."""
     kl_target: Positive | None = None
@@ -267,7 +267,7 @@ class Method(Params):
         return self
 
     def for_engine(self, engine: str) -> "Method":
-        """The method with `correction: auto` decided for the engine that samples."""
+        """Method with `correction: auto` replaced by the choice for the sampling engine."""
         if self.correction != "auto":
             return self
         correction = "token_truncated" if engine == "vllm" or self.staleness else "none"
@@ -331,9 +331,9 @@ def _with_value_model(method: Method) -> Method:
 
 
 GroupMethod = Annotated[Method, AfterValidator(_without_value_model)]
-"""A preset of `train: grpo`."""
+"""Preset of `train: grpo`."""
 PpoMethod = Annotated[Method, AfterValidator(_with_value_model)]
-"""A preset of `train: ppo`."""
+"""Preset of `train: ppo`."""
 
 
 class RlConfig(RolloutConfig):

@@ -149,5 +149,5 @@ def reward_answers(completions: Completions) -> CompletionRewards:
 
 
 def check_answers(completions: Completions) -> list[bool]:
-    """The answer checker's verdict on each completion."""
+    """Verdict of the answer checker on each completion."""
     return [solves_problem(completions.prompt(i), text) for i, text in enumerate(completions.texts)]

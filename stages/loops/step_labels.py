@@ -29,7 +29,7 @@ from stages.seeding import derive_seed
 CHUNK = 256
 """Prefixes sampled at a time: they fill an engine's batches, and a kill loses at most these."""
 Prefix = tuple[Prompt, tuple[int, ...]]
-"""A problem, and the tokens of the first steps of a solution."""
+"""Problem, and the tokens of the first steps of a solution."""
 Parts = Sequence[Sequence[Prefix]]
 """Chunks of prefixes that the engine samples from at once, in order."""
 
@@ -49,7 +49,8 @@ class StepLabelsConfig(Params):
     separator: str = Field(min_length=1)
     """Text that ends a step."""
     label: Literal["hard", "soft"]
-    """`hard`: 1 if any completion is right, else 0 (eq. 3); `soft`: the share that is (eq. 4)."""
+    """Label of a step. `hard`: 1 if any completion is right, else 0 (eq. 3); `soft`: the share of
+    right completions (eq. 4)."""
 
 
 def chunk_prefixes(prefixes: Iterable[Prefix]) -> Parts:
@@ -110,7 +111,7 @@ def max_length(parts: Parts, limit: int) -> int:
 
 
 def summarise_passes(parts: Parts, counts: Sequence[PrefixCount], size: Size) -> dict[str, Any]:
-    """`generated_tokens`, `trained_tokens` and `work` of a metrics.json.
+    """Entries `generated_tokens`, `trained_tokens` and `work` of a metrics.json.
 
     A prompt with its prefix is prefilled once; `work` is empty if nothing was sampled.
     """

@@ -50,7 +50,7 @@ class Turn:
     """One turn of a conversation."""
 
     role: str
-    """`system`, `user`, `assistant`, or `tool`: the result of a call."""
+    """Role: `system`, `user`, `assistant`, or `tool` for the result of a call."""
     content: str
     is_imitated: bool = True
     """Whether SFT learns an assistant's turn; otherwise it is only context."""

@@ -41,9 +41,9 @@ from stages.report.estimates import (
 from stages.rewards.pool_scores import FORMAT, WITHOUT_A_REWARD
 
 Interval = dict[str, Any]
-"""`{value, low, high, seeds: {seed: value}}`."""
+"""Estimate `{value, low, high, seeds: {seed: value}}`."""
 Difference = dict[str, Any]
-"""An `Interval` with `p`, `p_holm`, `significant`, `seed_share` and `detectable`; with fewer than
+"""Estimate as an `Interval` with `p`, `p_holm`, `significant`, `seed_share` and `detectable`; with fewer than
 `MIN_SEEDS` seeds they are None. `seed_share` is the seeds' share of the squared standard error.
 `detectable` is the smallest true difference that would be significant with probability `POWER`, at
 Holm's level for the smallest p-value; None if the difference is the same in every cell, whose

@@ -20,7 +20,7 @@ from stages.report.evaluation_config import QualityConfig
 
 logger = logging.getLogger(__name__)
 Interval = dict[str, float]
-"""`{value, low, high}`."""
+"""Estimate `{value, low, high}`."""
 
 
 def evaluate_pairs(

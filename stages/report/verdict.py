@@ -37,7 +37,7 @@ def describe_no_choice(temperatures: Metrics) -> str | None:
 
 
 def count_seeds(metrics: Metrics) -> str:
-    """`1 seed` or `3 seeds`."""
+    """Number of seeds in words: `1 seed` or `3 seeds`."""
     return f"{len(metrics['seeds'])} seed{'s' * (len(metrics['seeds']) > 1)}"
 
 
@@ -225,12 +225,12 @@ def format_points(difference: Metrics) -> str:
 
 
 def format_range(differences: Metrics, names: Iterable[str]) -> str:
-    """`+17.1 to +29.6`: the smallest and the largest of these differences, in percentage points."""
+    """Range `+17.1 to +29.6`: the smallest to the largest difference, in percentage points."""
     values = sorted((differences[name] for name in names), key=lambda each: each["value"])
     return " to ".join(dict.fromkeys(format_points(values[at]) for at in (0, -1)))
 
 
 def join_words(words: Iterable[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Enumeration: `a`, `a and b`, `a, b and c`."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last

@@ -56,7 +56,7 @@ counts: Counter[str] = Counter()
 
 
 class _Verifier:
-    """The worker process, started when first needed; one check at a time."""
+    """Client of the worker process, started when first needed; one check at a time."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

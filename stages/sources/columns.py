@@ -583,7 +583,7 @@ def _refuse_prompts_with_answers(sample: ColumnSample, used: Sequence[str]) -> N
 
 
 def _refuse_other_kinds(sample: ColumnSample) -> None:
-    """Raise a ValueError, with their right place, if rows are no problems or conversations."""
+    """Raise a ValueError, with their right place, if rows are data of another kind."""
     if pair := sample.pair():
         raise ValueError(OTHER_KINDS["pairs"].format(*pair))
     refuse_steps(sample)

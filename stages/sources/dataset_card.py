@@ -101,7 +101,7 @@ def _list_splits(folder: Path, config: Mapping[str, Any]) -> dict[str, list[Path
 
 
 def _list_patterns(data_files: Any) -> Iterator[tuple[str, str]]:
-    """Pairs of split and pattern in `data_files`, whatever its form."""
+    """Pairs of split and pattern in `data_files`, which may have any of its forms."""
     if isinstance(data_files, Mapping) and "path" not in data_files:
         data_files = [{"split": split, "path": path} for split, path in data_files.items()]
     entries: Sequence[Any] = data_files if isinstance(data_files, list) else [data_files]

@@ -41,7 +41,7 @@ class Artifact:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A stage of dvc.lock."""
+    """Entry of a stage in dvc.lock."""
 
     stage: str
     description: str

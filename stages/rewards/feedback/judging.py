@@ -58,8 +58,8 @@ class LabelRule(Params):
     """Rule from verdicts to labels: ties, low confidence, contradicting orders."""
 
     labels: Literal["soft", "hard"]
-    """`soft`: the label is the averaged probability (Lee et al. 2023); `hard`: it is 1, and exact
-    ties are dropped."""
+    """Labels of preferences. `soft`: the averaged probability (Lee et al. 2023); `hard`: 1, and
+    exact ties are dropped."""
     min_option_mass: float = Field(ge=0, le=1)
     """Smallest probability of the options together; an order with less is a parse failure."""
     min_confidence: float = Field(ge=0, le=0.5)
@@ -282,7 +282,7 @@ def make_preferences(
 def correctness_and_lengths(
     pairs: Sequence[PairToJudge],
 ) -> tuple[dict[tuple[str, int], bool], dict[tuple[str, int], int]]:
-    """The answer checker's verdict, and the length in tokens, by (problem, index) of a completion.
+    """Verdicts of the answer checker, and lengths in tokens, by (problem, index) of a completion.
 
     The verdict is False without a gold answer: then no pair has a right and a wrong completion, and
     the judge is not measured.
