@@ -43,7 +43,7 @@ from stages.rewards.pool_scores import FORMAT, WITHOUT_A_REWARD
 Interval = dict[str, Any]
 """Estimate `{value, low, high, seeds: {seed: value}}`."""
 Difference = dict[str, Any]
-"""Estimate as an `Interval` with `p`, `p_holm`, `significant`, `seed_share` and `detectable`; with fewer than
+"""An `Interval` with `p`, `p_holm`, `significant`, `seed_share` and `detectable`; with fewer than
 `MIN_SEEDS` seeds they are None. `seed_share` is the seeds' share of the squared standard error.
 `detectable` is the smallest true difference that would be significant with probability `POWER`, at
 Holm's level for the smallest p-value; None if the difference is the same in every cell, whose
