@@ -18,8 +18,7 @@ Cells = Float[np.ndarray, "seed problem column"]
 Columns = Float[np.ndarray, " column"]
 Clusters = Int[np.ndarray, " problem"]
 MIN_SEEDS = 3
-"""With fewer seeds there are intervals but no verdict: the spread of two seeds has one degree of
-freedom."""
+"""Fewer seeds give intervals but no verdict: the spread of two has one degree of freedom."""
 ROUNDING = 1e-12
 """Largest difference that counts as 0: equal values, summed in another order, may differ by it in
 every cell, which a test, or an interval without width, would take for a difference."""
@@ -88,10 +87,9 @@ def estimate_means(
     https://doi.org/10.2307/2282691) weighs the quantiles of two such t distributions by the shares
     of the variance; ours weighs their tails, which at small levels is wider and at 5 % narrower.
     Satterthwaite's single t distribution errs more often than its level: few seeds often agree by
-    chance, and its degrees of freedom are then too many. A bootstrap does not suffice either: over
-    three seeds its 95 % interval (Owen 2007, https://arxiv.org/abs/0711.2373) contains the truth in
-    77 % of cases. At worst, by the grid of `tests.error_rates` (normal cells and shares, 24 to 500
-    problems):
+    chance, and its degrees of freedom are then too many. A bootstrap over three seeds (Owen 2007,
+    https://arxiv.org/abs/0711.2373) has 95 % intervals that contain the truth in 77 % of cases.
+    At worst, by the grid of `tests.error_rates` (normal cells and shares, 24 to 500 problems):
 
         seeds                                                        3     4     5     8
         false positive among 8 comparisons, %                      5.0   5.6   4.6   4.6
