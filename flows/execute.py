@@ -85,8 +85,7 @@ OUT_OF_MEMORY = re.compile(
     r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
 )
 MAX_FULL = 5
-"""Number of times that a shared GPU's memory is full before a stage, maybe too large, has failed.
-"""
+"""Number of attempts with a shared GPU's memory full after which a stage has failed."""
 
 
 def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:

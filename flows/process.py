@@ -24,8 +24,7 @@ PROGRESS, SEPARATOR = {"POSTTRAIN_PROGRESS": "records"}, "\x1e"
 FLOW = "POSTTRAIN_FLOW"
 """Variable with the flow's process id, by which its stages share one fork server."""
 DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")
-"""DVC's command; with this option it waits for the repository's lock, instead of failing after 3 s.
-"""
+"""DVC's command; with this option it waits for the repository's lock, else it fails after 3 s."""
 
 
 class StoppedError(Exception):

@@ -47,8 +47,7 @@ class _Work(NamedTuple):
 
     worker: int
     worker_end: int
-    """Descriptor that can be read once the worker has ended (pidfd_open(2)); `stage_end`: the stage.
-    """
+    """Descriptor that is readable once the worker has ended (pidfd_open(2)); next the stage's."""
     stage_end: int
     connection: socket.socket
 
