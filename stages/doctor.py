@@ -48,7 +48,7 @@ def main(*words: str) -> None:
 
     # No downloads in this process: a missing file raises an error that says so.
     huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
-    # A trial samples in this process, where its memory is counted.
+    # A trial samples in its own process, where its memory is counted, not in a sampler process.
     os.environ.pop(overlap.SAMPLERS, None)
     if check.returncode:
         with suppress(OSError, ValueError, TypeError, KeyError):  # the check has listed why

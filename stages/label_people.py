@@ -5,8 +5,8 @@
 
 A data set of the hub is named as `--on hub/<owner>/<name>`, its version and split in the preset.
 Both read a file and the tokenizer of the policy `from`. They write tokenised rows to learn from and
-held-out ones (the same for every seed, so in no seed's folder), and quarantine each other row with
-its line and reason.
+held-out ones (the same for every seed, so in no seed's folder), and all rows that are left out,
+with line and reason.
 
 `label_people` reads pairs of answers to one prompt, ratings, rankings, or completions that are
 labelled good or bad, in all common forms (sources/preference_files). Contradicting votes on two

@@ -29,10 +29,10 @@ def make_unpaired_examples(pairs: Iterable[Preference]) -> list[UnpairedExample]
     for pair in pairs:
         if pair.probability != 1:
             raise ValueError(
-                f"KTO takes pairs that are sure, found a label of {pair.probability} from "
-                f"'{pair.source}' at problem '{pair.id}': set labels: hard where a "
-                f"judge makes the pairs; where people disagree, take a preset such as dpo, which "
-                f"learns from shares of votes"
+                f"KTO takes pairs with hard labels, found a label of {pair.probability} from "
+                f"'{pair.source}' at problem '{pair.id}': set labels: hard if a judge makes the "
+                f"pairs; if people disagree, take a preset such as dpo, which learns from shares "
+                f"of votes"
             )
         if pair.chosen_insertions is not None:
             raise ValueError(

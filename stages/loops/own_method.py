@@ -58,7 +58,7 @@ def check(choice: str, function: Callable[..., Any], place: str) -> None:
 
 
 def check_surrogate(function: Callable[..., Any]) -> None:
-    """Raise a ValueError if losses or gradients of two completions are such as no loop can use.
+    """Raise a ValueError if the loop cannot use a surrogate's losses or gradients.
 
     The loop adds up the losses of micro-batches, whatever their rows and width. So the losses of a
     completion may depend neither on other completions nor on tokens outside of `mask`.

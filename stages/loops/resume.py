@@ -75,7 +75,7 @@ class LoopRecord:
         """Write an intermediate policy: the weights after this step."""
         path = self._folder / POLICIES / f"{POLICY_PREFIX}{self._state.step:04d}"
         if self._run.rank:
-            save(path)  # other ranks take part in it, and write nothing
+            save(path)  # this rank takes part, and writes nothing
             return
         with outputs.replace(path) as temporary:
             save(temporary)
@@ -100,7 +100,7 @@ class LoopRecord:
             return
         step = self._state.step
         if self._run.rank:
-            self._state.snapshot()  # other ranks take part in it, and write nothing
+            self._state.snapshot()  # this rank takes part, and writes nothing
             self._checkpointed = step
             return
         for file in self._files.values():

@@ -134,7 +134,7 @@ def pin_instructions() -> None:
         raise ValueError(
             f"expected an x86-64 processor with AVX2 and FMA, on which results are the same to the "
             f"bit, found one without {', '.join(missing)}. Run on another one, or accept results "
-            f"of this one alone: set compute.rounding: native."
+            f"that only this kind reproduces: set compute.rounding: native."
         )
     answer = _cached_answer() if torch.backends.mkl.is_available() else None
     if answer is not None:

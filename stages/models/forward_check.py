@@ -113,9 +113,9 @@ def check_training(model: PreTrainedModel) -> None:
     if gap > TRAINING_TOLERANCE:
         raise ValueError(
             f"{_describe(model)}: expected the same hidden states in training as in evaluation, "
-            f"found them {gap:.1%} apart: it adds noise in training, as where experts are chosen "
-            f"at random, so that log-probabilities before and after an update would be of "
-            f"different functions. Set that to 0 in config.json (its keys with dropout or jitter), "
+            f"found them {gap:.1%} apart: it adds noise in training, such as a random choice of "
+            f"experts, so that log-probabilities before and after an update would be of different "
+            f"functions. Set that noise to 0 in config.json (keys with dropout or jitter), "
             f"or use a model of another architecture, such as Llama or Qwen."
         )
 
@@ -124,8 +124,8 @@ def _refuse_rows(model: PreTrainedModel, problem: str, *, shared: bool) -> NoRet
     where = "in rows that completions or prompts share" if shared else "whatever comes after"
     raise ValueError(
         f"{_describe(model)}: expected the same hidden states {where}, found {problem:.200}: some "
-        f"layer does not take masks and positions, such as attention of its own or one with a "
-        f"recurrent state. "
+        f"layer ignores masks or positions, such as custom attention or a layer with a recurrent "
+        f"state. "
         + (
             "Set compute.row_tokens and compute.pack_tokens to 0."
             if shared
@@ -182,7 +182,7 @@ def _refuse_logits(model: PreTrainedModel, problem: str) -> NoReturn:
     raise ValueError(
         f"{_describe(model)}: expected logits that are the output layer (get_output_embeddings) of "
         f"the last hidden states (base_model), or of these times a constant, found {problem}, as "
-        f"where logits are capped or left out or come of a further layer: its log-probabilities "
+        f"if logits are capped or left out, or a further layer follows: its log-probabilities "
         f"would be wrong here. Use a model of another architecture, such as Llama or Qwen."
     )
 

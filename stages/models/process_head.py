@@ -179,8 +179,8 @@ def solution_groups(
         if length > max_length:
             raise ValueError(
                 f"a solution has {length} tokens with its prompt and step tokens, the model "
-                f"{max_length} positions: leave out such rows (none of {indices} is cut), or take "
-                f"a model with more (model.tiny.max_length for the embedded one)."
+                f"{max_length} positions: leave out such rows (among {indices}), or take a model "
+                f"with more (model.tiny.max_length for the embedded one)."
             )
         group = Group(prompt_ids=prompt_ids, completions=completions, indices=indices)
         groups += split_group(group, model.compute.row_tokens)

@@ -270,7 +270,7 @@ def _draw_curves(
     """Draw panels (title, values, colour): a thin line per seed, and their mean.
 
     More than `MAX_POINTS` steps are averaged over spans of equal length; the remainder is left out
-    at the start. If values fall below a tenth, their axis is logarithmic, which shows the last.
+    at the start. If values fall below a tenth of the first, their axis is logarithmic.
     """
     titles = [title for title, _, _ in curves]
     with _open_panels(path, titles, "step", height=1.9) as panels:

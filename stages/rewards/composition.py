@@ -164,8 +164,8 @@ class Composition(Params):
             if part.normalise.kind == "group":
                 raise ValueError(
                     f"{where} is {size}: component {name} with normalise group compares the "
-                    "completions of a prompt with each other, and pays 0 for one alone: at least "
-                    "2, or normalise batch"
+                    "completions of a prompt with each other, and pays 0 for a single one: set it "
+                    "to at least 2, or normalise to batch"
                 )
 
     def check_lengths(self, max_new_tokens: int) -> None:

@@ -47,7 +47,7 @@ class _Work(NamedTuple):
 
     worker: int
     worker_end: int
-    """Descriptor that is readable once the worker has ended (pidfd_open(2)); next the stage's."""
+    """Descriptor, readable once the worker (`stage_end`: stage) has ended (pidfd_open(2))."""
     stage_end: int
     connection: socket.socket
 

@@ -245,8 +245,8 @@ def _read_container(path: Path, file: BufferedReader, name: str) -> Rows:
         return _read_columns(path, file, name)
     if b"\0" in start:
         raise ValueError(
-            f"{path}: expected JSON, csv, tsv, parquet or Arrow, found bytes that are no text in "
-            f"UTF-8. Unpack an archive, or save the rows in one of these forms."
+            f"{path}: expected JSON, csv, tsv, parquet or Arrow, found bytes that are not UTF-8 "
+            f"text. Unpack an archive, or save the rows in one of these forms."
         )
     lines = _split_lines(file)
     head = list(itertools.islice((line for line in lines if line[1].strip()), 2))

@@ -66,7 +66,7 @@ def check_checked_families(families: Families) -> Families:
         if name not in MEASURED["checked"]:
             why = "the answer checker does not judge its answers as the package does"
             raise ValueError(
-                f"family '{name}' is no source of problems: "
+                f"family '{name}' is not a source of problems: "
                 f"{'it stores no answer' if name in MEASURED['no answer'] else why}. Let the "
                 f"package score it, as an environment `by: reasoning_gym`, or take a family of "
                 f"those that studies/reasoning_gym.md lists as sources"
