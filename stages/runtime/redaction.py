@@ -22,7 +22,7 @@ TOKEN = re.compile(
 )
 """Text that looks like a token: a short prefix such as `sk-`, and a long mix of letters and digits.
 
-After `hf_` there may be only letters.
+After `hf_` letters suffice.
 """
 
 

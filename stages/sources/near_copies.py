@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 N = 8
 MAX_SHARE = 0.5
 MAX_FREQUENCY, MIN_COUNT = 0.01, 3
-"""Share and number of test questions; an 8-gram that is in more than both is a template's."""
+"""A template's 8-gram is in more than this share, and at least this number, of questions."""
 _NO_SPACES = (
     r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
 )
