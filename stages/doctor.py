@@ -1,14 +1,14 @@
-"""Check of a plan before anything runs or is downloaded: memory, time, and what cannot work.
+"""Check of a plan before anything runs or is downloaded: memory, time, problems.
 
     python -m stages.doctor [--gpu-gib 80] [--recompute train@sft]
 
-Prints the base model's speed on this machine in each arithmetic, measured for some seconds, and
-which to choose (`planning/speed`); for each stage, its memory (`planning/cost`: the stage's loop on
-fake tensors), whether it fits, and the expected tokens and minutes; the difference that the
-comparison can detect (`report/forecast`); the GPU and the versions of packages; one demonstration
-as the model will read it; and every problem, with what to change: it then exits with code 1. Writes
-nothing. With `--recompute` the last line is True or False: whether that stage recomputes
-activations where `compute.gradient_checkpointing` is auto; `stage.run` asks.
+Prints the GPU, the versions of packages, and one demonstration as the model will read it; the base
+model's speed in each arithmetic, measured for some seconds, with a recommendation
+(`planning/speed`); for each stage, its memory (`planning/cost`: its loop on fake tensors), whether
+it fits, and the expected tokens and minutes; the difference that the comparison can detect
+(`report/forecast`); and every problem, with what to change: the exit code is then 1. Writes
+nothing. With `--recompute` the last line is True or False, for `stage.run`: whether that stage
+recomputes activations if `compute.gradient_checkpointing` is auto.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from stages.sources import problem_files
 
 
 def main(*words: str) -> None:
-    """Print the report; exit with 1 where there is a problem."""
+    """Print the report; exit with code 1 if there is a problem."""
     parser = argparse.ArgumentParser(prog="python -m stages.doctor")
     parser.add_argument("--gpu-gib", type=float, help="plan for a GPU of this size")
     parser.add_argument("--recompute", metavar="STAGE", help="whether it recomputes activations")
@@ -46,9 +46,9 @@ def main(*words: str) -> None:
     import datasets.config
     import huggingface_hub.constants
 
-    # Downloads are off in this process: a missing file is an error that says so.
+    # No downloads in this process: a missing file raises an error that says so.
     huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
-    # A trial draws in its own process, where its memory is counted.
+    # A trial samples in its own process, where its memory is counted, not in a sampler process.
     os.environ.pop(overlap.SAMPLERS, None)
     if check.returncode:
         with suppress(OSError, ValueError, TypeError, KeyError):  # the check has listed why
@@ -82,7 +82,7 @@ def main(*words: str) -> None:
 def report_inputs(
     content: Mapping[str, Any], gpu_gib: float | None, console: Console
 ) -> tuple[Machine, dict[str, str], Model]:
-    """Print what the plan starts from: this machine, its packages, the data as it is read."""
+    """Print and return the plan's inputs: this machine, its packages, the model with its data."""
     machine = checkup.find_machine(gpu_gib, len(content["seeds"]))
     software = checkup.read_versions()
     here = {"computes on": machine.name, "its memory, GiB": f"{machine.bytes / GIB:.1f}"}
@@ -97,7 +97,7 @@ def report_inputs(
 
 
 def join_problems(problems: Iterable[tuple[str, str]]) -> list[str]:
-    """Each problem once, after the names of all stages that have it."""
+    """Distinct problems, each after the names of all stages that have it."""
     names = dict[str, list[str]]()
     for name, problem in problems:
         names.setdefault(problem, []).append(name)
@@ -107,7 +107,7 @@ def join_problems(problems: Iterable[tuple[str, str]]) -> list[str]:
 def report_stages(
     stages: Sequence[Stage], model: Model, machine: Machine, plan: Plan, console: Console
 ) -> list[Forecast]:
-    """Print speed, and each stage's memory and time; their forecasts."""
+    """Print the speed, and each stage's memory and time; returns the stages' forecasts."""
     rates: Mapping[Arithmetic, Rates] = {}
     try:
         rates = checkup.measure_speed(model, machine, plan)
@@ -129,13 +129,13 @@ def make_pairs_table(title: str, values: Mapping[str, str]) -> Table:
     """Table of names and values."""
     shown = Table(title=title, title_justify="left", show_header=False)
     for name, value in values.items():
-        # A token such as [/INST] is text, and no mark-up.
+        # A token such as [/INST] is text, not rich's mark-up.
         shown.add_row(name, value.replace("[", r"\["))
     return shown
 
 
 def make_forecast_table(forecasts: Sequence[Forecast]) -> Table:
-    """Table of forecasts: a row for each stage, and their total."""
+    """Table of forecasts: one row per stage, and their total."""
     total = sum(item.seconds for item in forecasts)
     shown = Table("stage", "memory, GiB", "most in", "fits", "tokens", "minutes", "rate of",
                   title="Stages", title_justify="left")  # fmt: skip
@@ -160,7 +160,7 @@ def make_forecast_table(forecasts: Sequence[Forecast]) -> Table:
 def make_speed_table(
     rates: Mapping[Arithmetic, Rates], work: Sequence[Work], chosen: Arithmetic
 ) -> Table:
-    """Table of arithmetics: how many times as fast as pinned float32 they make the plan."""
+    """Table of the plan's speed in each arithmetic, relative to pinned float32."""
     seconds = {
         arithmetic: sum(each.predict_seconds(item) for item in work)
         for arithmetic, each in rates.items()
