@@ -1,4 +1,4 @@
-"""Table of this commit's experiments: changed parameters, and the accuracy of each policy.
+"""Print a table of this commit's experiments.
 
     python -m flows.experiments                    of every experiment that `dvc exp show` lists
     python -m flows.experiments --measure gain     another number of data/headlines

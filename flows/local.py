@@ -1,4 +1,4 @@
-"""Run the pipeline with independent stages in parallel, in this process, without Prefect.
+"""Run independent stages side by side, without Prefect.
 
     python -m flows.local -j 3                 everything
     python -m flows.local -j 2 train@grpo      one stage and what it needs

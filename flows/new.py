@@ -1,4 +1,4 @@
-"""Add a row to params.yaml, with a working example file for code of your own.
+"""Add a row to params.yaml, with a working example file.
 
     posttrain new policy rloo --preset rloo   a policy like `grpo`, with another preset
     posttrain new reward short                stages/rewards/own/short.py, its row, and a policy

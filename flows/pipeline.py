@@ -1,4 +1,4 @@
-"""The pipeline as a Prefect flow: one task for each stage, with the stage's name.
+"""Run the pipeline as a Prefect flow, one task per stage.
 
     python -m flows.pipeline                   everything
     python -m flows.pipeline train@grpo -j 1   one stage and what it needs

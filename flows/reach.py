@@ -1,4 +1,4 @@
-"""Stages that an edit of a file would rerun.
+"""List the stages that an edit of a file would rerun.
 
 python -m flows.reach stages/algorithms/kl.py
 python -m flows.reach params.yaml               every key, and the stages that depend on it

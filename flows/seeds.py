@@ -1,4 +1,4 @@
-"""Compute some seeds of a stage without DVC, for a later run of the stage to join.
+"""Compute some seeds of a stage, which a later run of it joins.
 
     python -m flows.seeds train@grpo 1            seed 1 of this stage, whose inputs are up to date
     python -m flows.seeds train@grpo 0,2 --remote what the remote lacks of it, and pushed there

@@ -1,4 +1,4 @@
-"""OpenAI-compatible server of an exported policy, for this machine only.
+"""Serve an exported policy on this machine, by OpenAI's API.
 
     posttrain serve exported                  http://127.0.0.1:8000/v1/chat/completions
     posttrain serve exported --port 8001

@@ -1,4 +1,4 @@
-"""A sweep on Prefect agents: a flow run for each point of a grid of parameters.
+"""Run a grid of parameters on Prefect agents.
 
     python -m flows.sweep grpo.num_steps=8,16 grpo.optim.learning_rate=1e-4,2e-4
 

@@ -1,4 +1,4 @@
-"""Why results differ: first causes of every stage whose result differs, and how accuracy moved.
+"""Explain why results differ, and how accuracy moved.
 
 python -m flows.why                       the last commit, and this folder
 python -m flows.why v1                    a commit, and this folder

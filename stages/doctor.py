@@ -1,4 +1,4 @@
-"""Check of a plan before anything runs or is downloaded: memory, time, problems.
+"""Check a plan before it runs: memory, time, and what cannot work.
 
     python -m stages.doctor [--gpu-gib 80] [--recompute train@sft]
 

@@ -1,4 +1,4 @@
-"""Export of a policy for other tools: a folder in the format of transformers, with a model card.
+"""Export a policy: a folder for other tools, with a model card.
 
     python -m stages.export <policy> <folder> [<seed>]
 

@@ -1,4 +1,4 @@
-"""Check of params.yaml and presets.yaml; as a stage, also removal of deleted rows' outputs.
+"""Check params.yaml and presets.yaml, before anything runs.
 
     python -m stages.plan --default params.yaml --iterative-dpo stages/recipes/iterative_dpo.yaml
 

@@ -1,4 +1,4 @@
-"""Replay of stored episodes in their environment, to check that its answers are the same.
+"""Replay stored episodes, and show the first difference.
 
     python -m stages.replay grpo-test          a row of the table `episodes`
     python -m stages.replay grpo               a policy trained in an environment: its rollouts

@@ -1,4 +1,4 @@
-"""Rescoring of stored completions by another reward.
+"""Rescore stored completions by another reward.
 
     python -m stages.rescore grpo                                the reward of its training
     python -m stages.rescore grpo --reward presets/rule          a rule of the present presets.yaml

@@ -1,4 +1,4 @@
-"""Show the stage runs of dvc.lock in MLflow, and print their times and the verdict.
+"""Add finished stages to MLflow, and print times and verdict.
 
 Reads dvc.lock, that of studies, `data/journals/`, `data/runs/` and `data/report/`; writes
 `data/tracked/manifest.json`, the result hash of each stage with journals (deterministic: it does

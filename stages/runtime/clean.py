@@ -1,4 +1,4 @@
-"""Scratch folders of runs that were abandoned: parameters, data or code were edited since.
+"""Remove the scratch folders of runs whose inputs were edited since.
 
     python -m stages.runtime.clean --dry-run    list them, with size and the days since their start
     python -m stages.runtime.clean              remove them
