@@ -1,9 +1,9 @@
-"""Stages computed by the agents of a Prefect work pool, each in a clone of its own.
+"""Stages computed by the agents of a Prefect work pool, each in its own clone.
 
-Prefect hands a stage to a worker and tells how it ended; results travel through the DVC remote only
-(`flows.remote`). Prefect does not notice that a machine is gone. Therefore an agent increases a
-label of its flow run every few seconds, and a run whose label stands still is given to another
-agent. No clocks are compared, and while the server does not answer no agent counts as dead.
+Prefect hands a stage to a worker and reports how it ended; results travel only through the DVC
+remote (`flows.remote`). Prefect does not notice the loss of a machine. Therefore an agent increases
+a label of its flow run every few seconds, and a run whose label stops goes to another agent. No
+clocks are compared, and no agent counts as dead while the server does not answer.
 """
 
 import os
@@ -46,9 +46,10 @@ from stages.runtime.redaction import hide_secrets
 BEAT_SECONDS = 5.0
 POLL_SECONDS = 2.0
 MAX_CRASHES = 20
-"""After so many agents that died while they ran a stage, the stage itself is the likely cause."""
+"""Number of agents that may die while they run a stage; after these, the stage is the likely
+cause."""
 LOST_SECONDS = float(os.environ.get("POSTTRAIN_LOST_SECONDS", "90"))
-"""Without a new label for so long an agent counts as dead."""
+"""Time without a new label after which an agent counts as dead."""
 STAGE_TIME = re.compile(r"^\d\d:\d\d:\d\d ")
 NO_ANSWER = (httpx.TransportError, PrefectHTTPStatusError)
 
@@ -66,11 +67,11 @@ def stage(
     prefect.yaml deploys it once for each work pool.
 
     Args:
-        name: as DVC addresses the stage.
+        name: DVC's name of the stage.
         inputs: digest of its inputs, which must be the same in this clone.
-        commit: that of the pipeline, for messages.
-        timeout_hours: for one attempt.
-        seed: the one to finish and to push, where the stage is not to be run as a whole.
+        commit: of the pipeline, for messages.
+        timeout_hours: limit of one attempt.
+        seed: the seed to finish and push; None: the whole stage.
     """
     runner = Runner(root=Path.cwd(), log=make_log(), timeout_hours=timeout_hours)
     with heartbeat(UUID(str(flow_run.id)), runner.cancel):
@@ -82,37 +83,46 @@ def stage(
             result = run_shared(name, runner, inputs=inputs)
         else:
             result = run_shared_seed(name, seed, runner, inputs=inputs)
-    where = f"{socket.gethostname()}, {runner.root.name}"
+    reason = f"on {socket.gethostname()}, {runner.root.name}"
     if not result.outcome.good:
-        return Failed(message=f"on {where}, for a pipeline at {commit}: {result.reason}")
-    return to_state(replace(result, reason=f"on {where}"))
+        reason += f", for a pipeline at {commit}: {result.reason}"
+    return to_state(replace(result, reason=reason))
 
 
 def to_state(result: Result) -> State:
-    """The state in which a task ends on Prefect's page."""
+    """Final state of a task on Prefect's page."""
     if result.outcome.good:
         return Completed(name=result.outcome.value.capitalize(), message=result.reason)
     return Failed(message=result.reason)
 
 
 def make_log() -> Callable[[str], None]:
-    """The log of a flow or task run, for lines of stages: their time, which it adds, is cut off."""
+    """The log of a flow or task run for lines of stages, without their time, which the log adds."""
     logger = get_run_logger()
     return lambda line: logger.info(STAGE_TIME.sub("", line))
 
 
 def check_server() -> None:
-    """A ValueError if there is a PREFECT_API_URL and its server does not answer, or refuses us."""
+    """Raise a ValueError if PREFECT_API_URL is set and its server does not answer or refuses us."""
     if PREFECT_API_URL.value():
-        try:
-            with get_client(sync_client=True) as client:
-                client.api_version()
-        except NO_ANSWER as error:
-            raise ValueError(describe_failure(error)) from None
+        with failure_described(), get_client(sync_client=True) as client:
+            client.api_version()
+
+
+@contextmanager
+def failure_described() -> Iterator[None]:
+    """Context that turns a failed request into a ValueError: a traceback has the password."""
+    try:
+        yield
+    except (*NO_ANSWER, RuntimeError) as error:
+        cause = error.__cause__ if isinstance(error, RuntimeError) else error  # of a flow's client
+        if not isinstance(cause, NO_ANSWER):
+            raise
+        raise ValueError(describe_failure(cause)) from None
 
 
 def describe_failure(error: Exception) -> str:
-    """Message on a request that failed, without the password of the server's address."""
+    """Message about a failed request, without the password in the server's address."""
     return hide_secrets(
         f"expected an answer of Prefect's server at {PREFECT_API_URL.value()}, found {error!r}: "
         f"start it; if it asks for a password, set PREFECT_API_AUTH_STRING=user:password here, too"
@@ -121,7 +131,7 @@ def describe_failure(error: Exception) -> str:
 
 @contextmanager
 def heartbeat(run: UUID, cancel: threading.Event) -> Iterator[None]:
-    """Label the flow run every few seconds; set `cancel` once the server says that it has ended."""
+    """Label the flow run every few seconds; set `cancel` once the server reports its end."""
     done = threading.Event()
 
     def beat() -> None:
@@ -133,7 +143,7 @@ def heartbeat(run: UUID, cancel: threading.Event) -> Iterator[None]:
                     client.update_flow_run_labels(run, {"beat": number})
                     state = client.read_flow_run(run).state
             except NO_ANSWER:
-                continue  # the stage goes on; the server will answer again
+                continue  # the stage goes on until the server answers again
             if state is not None and is_ending(state):
                 cancel.set()
 
@@ -152,22 +162,22 @@ def is_ending(state: State) -> bool:
 
 
 class Agents:
-    """Agents of the work pools, as the pipeline that gives them stages sees them."""
+    """Agents of the work pools, from the view of the pipeline that hands out stages."""
 
     def __init__(self, max_parallel: int, *, by_seed: bool = False) -> None:
-        """`by_seed`: agents finish the seeds of a stage, then one of them joins these."""
+        """`by_seed`: agents finish the seeds of a stage separately, then one agent joins them."""
         if not PREFECT_API_URL.value():
             raise ValueError("set PREFECT_API_URL: agents of work pools need a server that runs")
         self.slots = threading.Semaphore(max_parallel)
-        """Limits how many stages are restored in this clone at one time."""
+        """Limit of stages that are restored in this clone at a time."""
         self.by_seed = by_seed
         self.commit = describe_commit(Path.cwd())
 
     def run_stage(self, node: StageNode, runner: Runner) -> Result:
-        """`run_shared`, with what the remote does not have computed by an agent of its pool."""
+        """`run_shared`; an agent of the stage's pool computes what the remote does not have."""
 
         def compute(inputs: str) -> Result:
-            self.slots.release()  # any number of stages may be with agents
+            self.slots.release()  # the number of stages at agents is not limited
             try:
                 if self.by_seed and len(node.seeds) > 1:
                     failed = self.run_seeds(node, inputs, runner)
@@ -181,9 +191,9 @@ class Agents:
             return run_shared(node.name, runner, compute=compute)
 
     def run_seeds(self, node: StageNode, inputs: str, runner: Runner) -> Result | None:
-        """Have each seed of a stage finished by an agent; the failure of the stage, or None.
+        """Finish each seed of a stage by an agent; returns the failure of the stage, or None.
 
-        A task each on Prefect's page. The seeds beside one that fails go on: they are kept.
+        Each is a task on Prefect's page. If one fails, the other seeds go on and are kept.
         """
         results: dict[int, Result] = {}
 
@@ -229,15 +239,15 @@ class AgentRun:
     commit: str
     runner: Runner
     seed: int | None = None
-    """The one to finish; None: the stage as a whole."""
+    """The seed to finish; None: the whole stage."""
 
     @property
     def title(self) -> str:
-        """How Prefect's page calls it."""
+        """Its name on Prefect's page."""
         return self.node.name if self.seed is None else f"{self.node.name} seed {self.seed}"
 
     def run(self) -> Result:
-        """Have the stage computed, by another agent if one dies.
+        """Have an agent compute the stage, and another one if that dies.
 
         Raises:
             StoppedError: once `runner.cancel` is set; then the flow run is cancelled too.
@@ -264,7 +274,7 @@ class AgentRun:
         )
 
     def submit(self) -> FlowRun:
-        """A flow run of these inputs that has not ended: another pipeline's, or a new one.
+        """A running flow run of these inputs: another pipeline's, or a new one.
 
         A run that is being cancelled is not joined.
         """
@@ -301,7 +311,7 @@ class AgentRun:
             ) from error
 
     def follow(self, run: FlowRun) -> State:
-        """Final state of a flow run; crashed when its agent shows no sign of life."""
+        """Final state of a flow run: crashed if its agent's label has stopped."""
         set_state = SyncPrefectClient.set_flow_run_state
         last_mark: object = None
         changed = logged = time.monotonic()
@@ -316,7 +326,7 @@ class AgentRun:
                 return state
             now = time.monotonic()
             mark = (state.id, run.labels.get("beat"))
-            # A server that answered late may not have heard the agent either.
+            # If the server answered late, the agent's label may be late too.
             if mark != last_mark or now - started > BEAT_SECONDS or state.is_scheduled():
                 last_mark, changed = mark, now
             if state.is_scheduled() and now - logged > LOST_SECONDS:
@@ -327,7 +337,7 @@ class AgentRun:
                 self.ask_server(set_state, run.id, Crashed(message=silence), force=True)
 
     def ask_server(self, request: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """Answer to `request(client, ...)`; a server that does not answer is asked again.
+        """Answer to `request(client, ...)`, which is repeated while the server does not answer.
 
         No message quotes a password.
 
@@ -344,8 +354,8 @@ class AgentRun:
         started = time.monotonic()
         while True:
             try:
-                # An empty context, or Prefect would use the flow's client, which retries for a
-                # minute without a message.
+                # In an empty context, since Prefect would else use the flow's client, which retries
+                # for a minute without a message.
                 return Context().run(send)
             except NO_ANSWER as error:
                 if isinstance(error, PrefectHTTPStatusError) and error.response.status_code < 500:

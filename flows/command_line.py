@@ -1,11 +1,11 @@
-"""The command `posttrain`: one name for the commands of this project.
+"""The command `posttrain`, with this project's commands as subcommands.
 
     posttrain                     the commands, a line for each
     posttrain why --help          what a command does, its examples and its exit status
     posttrain run -j 2            the same as python -m flows.local -j 2
 
-To be called in a checkout, whose code it runs. Help is the docstring of the command's module, read
-without importing it. `source <(posttrain completion bash)` completes names; zsh likewise.
+Call it in a checkout, whose code it runs. The help is the docstring of the command's module, which
+is not imported. `source <(posttrain completion bash)` completes names; zsh likewise.
 """
 
 import argparse
@@ -39,7 +39,7 @@ COMMANDS = {
     "new": "flows.new",
     "clean": "stages.runtime.clean",
 }
-"""Name -> words after `python -m`."""
+"""Name -> arguments of `python -m`."""
 EXIT_STATUS = """\
 Exit status: 0, done; 1, the work failed or has a finding; 2, wrong words, and nothing was done."""
 COMPLETION = {
@@ -47,7 +47,7 @@ COMPLETION = {
     "zsh": 'autoload -U compinit && compinit\ncompdef \'_arguments "1: :({names})" "*: :_files"\' '
     "posttrain",
 }
-"""Shell -> what makes it complete the first word."""
+"""Shell -> code that makes it complete the first word."""
 
 
 def main() -> int:
@@ -68,13 +68,13 @@ def main() -> int:
             file=sys.stderr,
         )
     else:
-        # The same as `python -m` in every way, signals and the exit status included.
+        # Behaves exactly as `python -m`, with its signals and exit status.
         os.execv(sys.executable, [sys.executable, "-m", *COMMANDS[name].split(), *words])
     return 2
 
 
 def inform(name: str, words: Sequence[str]) -> str | None:
-    """What to print where a command line only asks for it: help, the version, completion."""
+    """Text to print for a request of help, version or completion; else None."""
     if name in ("-h", "--help"):
         return describe_all()
     if name == "--version":
@@ -95,9 +95,9 @@ def make_parser(module: str, text: str | None) -> argparse.ArgumentParser:
 
 
 def run(command: Callable[[], int | None]) -> NoReturn:
-    """Run a command, and exit with its status; with 2 and the message of a ValueError.
+    """Run a command, and exit with its status, or with 2 and the message of a ValueError.
 
-    Ctrl-C is no error: it ends with 130, as a shell would.
+    After Ctrl-C the status is 130, as in a shell.
     """
     try:
         sys.exit(command())

@@ -1,8 +1,8 @@
-"""What a person sees of a run of several stages: on a terminal calm lines, elsewhere a log.
+"""Display of a run of several stages: live lines on a terminal, elsewhere a log.
 
-On a terminal a line remains of each stage that is done, with its seconds and numbers; below are the
-stages at work, drawn again and again, with one line per seed. Elsewhere every line of each stage is
-written after the stage's name.
+On a terminal each finished stage has one line, with its seconds and numbers; below are the running
+stages, redrawn, with one line per seed. Elsewhere every line of a stage is written with the stage's
+name before it.
 """
 
 import re
@@ -31,7 +31,7 @@ REDRAWS_PER_SECOND = 2
 
 
 class StageLines:
-    """Lines of a run; several threads may use it. A terminal or pipe that is gone is no error."""
+    """Lines of a run, safe for several threads. A closed terminal or pipe is not an error."""
 
     def __init__(self, console: Console, *, is_quiet: bool) -> None:
         self._console, self._is_quiet = console, is_quiet
@@ -57,13 +57,13 @@ class StageLines:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Erase the stages at work."""
+        """Erase the running stages."""
         if self.is_live:
             with suppress(OSError):
                 self._live.stop()
 
     def begin(self, stage: str) -> None:
-        """A stage is at work."""
+        """Show a stage as running."""
         with self._lock:
             self._begun[stage] = time.monotonic()
 
@@ -74,13 +74,13 @@ class StageLines:
             self._write(Text(f"{stage} | {line}"))
 
     def show(self, stage: str, record: dict[str, Any]) -> None:
-        """Take how far a stage is: `lines`, one for each seed, or at its end its `numbers`."""
+        """Show the progress of a stage: `lines`, one per seed, or, at its end, its `numbers`."""
         with self._lock:
             self._seeds[stage] = list(map(str, record.get("lines", ())))
             self._numbers[stage] = str(record.get("numbers", ""))
 
     def end(self, result: Result) -> None:
-        """A stage is not at work any more; on a terminal a line says how it ended."""
+        """Show a stage as ended; on a terminal, with a line on its outcome."""
         with self._lock:
             self._begun.pop(result.name, None)
             self._seeds.pop(result.name, None)
@@ -99,7 +99,7 @@ class StageLines:
                 sys.stdout.flush()
 
     def _draw(self) -> Group:
-        """The stages at work, with as many whole fields of a line as the terminal is wide.
+        """The running stages, with as many fields of each line as fit the terminal.
 
         Two spaces separate fields.
         """

@@ -1,7 +1,7 @@
-"""DVC without a public interface: its messages, its torn files, single entries of its run cache.
+"""DVC's internals: messages, files that a kill truncated, single entries of the run cache.
 
-Everything here may change with DVC's version, which constraints.txt pins; tests/flows compare it
-with what DVC's own commands print, write and read.
+They have no public interface and may change with DVC's version, which constraints.txt pins;
+tests/flows compare them with the output and files of DVC's commands.
 """
 
 import json
@@ -21,7 +21,7 @@ RUNNING = "Running stage '{}':"
 RESTORED = "Stage '{}' is cached - skipping run"
 LOCK_LINES = re.compile(r"(Updating|Generating) lock file ")
 CHATTER = re.compile(r"Running stage '|> python |Stage '.*' is cached - skipping run")
-"""What DVC says around a stage that a display of the stages shows in its own way."""
+"""Lines of DVC that a display of the stages replaces."""
 BUSY = re.compile(r"is busy, it is being blocked by|Unable to acquire lock")
 TORN = re.compile(
     r"Unable to read RWLock-file '[^']*'. JSON structure|dvc\.lock' (is invalid|validation failed)"
@@ -40,15 +40,15 @@ GIT_HINTS = frozenset(
 
 
 def mend(root: Path) -> None:
-    """Replace files that DVC was killed while writing: every later command would fail.
+    """Replace files that DVC was writing when it was killed: every later command would fail.
 
     A dvc.lock becomes that of the last commit; newer results are restored from DVC's run cache. The
-    list of paths in use, which concerns running processes only, starts empty. A folder of the run
-    cache without its entry, at which DVC fails, goes, and so does a link of `trace_code` to a file
-    that is gone.
+    list of paths in use, which concerns only running processes, starts empty. A folder of the run
+    cache without its entry, at which DVC fails, is deleted, and so is a link of `trace_code` to a
+    missing file.
 
     Raises:
-        ValueError: a dvc.lock has a merge conflict, of which only its user knows the right side.
+        ValueError: a dvc.lock has a merge conflict, which only its user can resolve.
     """
     for link in (root / "stages/.own_links").rglob("*.link"):
         if not link.exists():
@@ -63,10 +63,10 @@ def mend(root: Path) -> None:
     from dvc.repo import Repo
 
     guard = make_lock(f"{rwlock}.lock", tmp_dir=str(rwlock.parent), wait=True)
-    # What DVC is writing only looks torn or empty: DVC holds these two locks meanwhile.
+    # A file that DVC is writing only looks truncated or empty: DVC holds these two locks meanwhile.
     with Repo(str(root), _wait_for_lock=True).lock, guard:
         for folder in empty:
-            with suppress(OSError):  # it has its entry now
+            with suppress(OSError):  # the entry has been written meanwhile
                 folder.rmdir()
         for path in filter(is_torn, torn):
             if path == rwlock:
@@ -88,7 +88,7 @@ def mend(root: Path) -> None:
 
 
 def is_torn(path: Path) -> bool:
-    """Whether DVC refuses a file of its own."""
+    """Whether DVC refuses one of its files."""
     from dvc.schema import COMPILED_LOCKFILE_SCHEMA
     from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
     from voluptuous import Invalid
@@ -109,13 +109,13 @@ def is_torn(path: Path) -> bool:
 def load_stage(repo: Any, name: str, *, refresh: bool) -> tuple[Any, str | None, Entry | None]:
     """A stage, the digest of its inputs, and its entry in dvc.lock.
 
-    The digest is None if DVC keeps no run cache of the stage. The entry is None if there is none or
+    The digest is None if DVC has no run cache for the stage. The entry is None if there is none or
     its command differs.
 
     Args:
-        repo: an open `dvc.repo.Repo`.
-        name: as DVC addresses the stage.
-        refresh: take the digest of the inputs as they are in the folder, not as in dvc.lock.
+        repo: An open `dvc.repo.Repo`.
+        name: DVC's address of the stage.
+        refresh: Whether the digest is of the inputs in the folder, not of those in dvc.lock.
     """
     from dvc.stage.cache import _can_hash
     from dvc.stage.serialize import to_single_stage_lockfile
@@ -133,7 +133,7 @@ def load_stage(repo: Any, name: str, *, refresh: bool) -> tuple[Any, str | None,
 
 
 def parse_entry(text: str, path: str) -> Entry | None:
-    """An entry from a file's text; None if DVC's schema refuses it."""
+    """Entry in a file's text; None if DVC's schema refuses it."""
     from dvc.schema import COMPILED_LOCK_FILE_STAGE_SCHEMA
     from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
     from voluptuous import Invalid
@@ -146,14 +146,14 @@ def parse_entry(text: str, path: str) -> Entry | None:
 
 
 def list_entries(repo: Any, key: str) -> list[Entry]:
-    """Entries of the inputs with digest `key` in the run cache of this clone."""
+    """Entries in this clone's run cache for the inputs with digest `key`."""
     folder = Path(repo.stage_cache._get_cache_dir(key))
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return [entry for name in names if (entry := repo.stage_cache._load_cache(key, name))]
 
 
 def save_entry(repo: Any, key: str, entry: Entry) -> Path:
-    """Write an entry into the run cache of this clone, unless it is there; return its path."""
+    """Write an entry into this clone's run cache, unless it is there; returns its path."""
     from dvc.utils.serialize import dump_yaml
 
     path = Path(repo.stage_cache._get_cache_path(key, digest_entry(entry)))
@@ -171,6 +171,6 @@ def stage_with_outputs(repo: Any, stage: Any, entry: Entry) -> Any:
 
 
 def remove_from_lock(repo: Any, stage: Any) -> None:
-    """Delete a stage's entry of dvc.lock, so that DVC takes the newest entry of its run cache."""
+    """Delete a stage's entry in dvc.lock, so that DVC takes the newest entry of its run cache."""
     with repo.lock:
         stage.dvcfile._lockfile.remove_stage(stage)

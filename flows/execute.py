@@ -1,8 +1,8 @@
-"""One stage: run through DVC, with its outcome, and further attempts where they can help.
+"""Execution of one stage through DVC: its outcome, and further attempts if they can help.
 
-Always `dvc --wait-for-lock repro -s`. With `-s`, stages that run at the same time do not lock each
-other's inputs. With `--wait-for-lock`, a stage whose command has ended waits until it can be
-committed; without it the stage would fail after hours of work.
+The command is always `dvc --wait-for-lock repro -s`. With `-s`, stages that run at the same time do
+not lock each other's inputs. With `--wait-for-lock`, a stage waits after its command until it can
+be committed; without it the stage would fail after hours of work.
 """
 
 import enum
@@ -18,12 +18,12 @@ from flows import dvc_internals
 from flows.process import DVC, Runner
 
 LONG_PAUSE = 15
-"""So many pauses before a seed asks again whether another one here has ended, and before a stage
-tries again whether a shared GPU has room."""
+"""Number of pauses before a seed checks again whether another one in this clone has ended, and
+before a stage checks again whether a shared GPU has room."""
 BUSY_SECONDS = 600.0
-"""How long a stage is retried while another DVC process uses one of its paths."""
+"""Seconds for which a stage is retried while another DVC process uses one of its paths."""
 MAX_KILLS = 3
-"""A stage that was killed so often has failed; every attempt continues from the last checkpoint."""
+"""Number of kills after which a stage has failed; each attempt resumes from the last checkpoint."""
 TAIL_LINES = 40
 
 
@@ -33,12 +33,12 @@ class StageOutcome(enum.StrEnum):
     EXECUTED = "executed"
     """Its command ran."""
     RESTORED = "restored"
-    """DVC had a result of the same inputs and checked it out."""
+    """DVC had a result for the same inputs and checked it out."""
     SKIPPED = "skipped"
     """Nothing had changed."""
     FAILED = "failed"
     BLOCKED = "blocked"
-    """Not tried, because a stage that it needs failed."""
+    """Not executed, because a stage that it needs failed."""
 
     @property
     def good(self) -> bool:
@@ -55,11 +55,11 @@ class Result:
     seconds: float = 0.0
     attempts: int = 0
     reason: str = ""
-    """Why it failed, or needed more than one attempt."""
+    """Reason why it failed, or needed more than one attempt."""
 
 
 class Trouble(enum.Enum):
-    """Cause of a failed attempt: what decides whether another attempt can help."""
+    """Cause of a failed attempt, which decides whether another attempt can help."""
 
     BUSY = "another DVC process was using the same paths"
     TORN = "DVC was killed while it wrote a file of its own"
@@ -70,8 +70,8 @@ class Trouble(enum.Enum):
 
 KILLS = (-1, -9, -14, -15, 129, 137, 142, 143)
 """Exit statuses after SIGHUP, SIGKILL (also from the kernel's out-of-memory killer, which may end a
-single seed, or the check of the plan), SIGALRM (a stage that should end did not in time) and
-SIGTERM; a shell adds 128.
+single seed, or the check of the plan), SIGALRM (a stage did not end in time) and SIGTERM; a shell
+adds 128.
 """
 KILLED = re.compile(
     r"(failed to run: .*|ended without a word), "
@@ -85,14 +85,14 @@ OUT_OF_MEMORY = re.compile(
     r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
 )
 MAX_FULL = 5
-"""A stage that found the memory of a shared GPU full so often has failed: it may be too large."""
+"""Number of attempts with a shared GPU's memory full after which a stage has failed."""
 
 
 def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
-    """Bring one stage up to date, whose inputs must be up to date; or finish one of its seeds.
+    """Bring one stage up to date, or finish one of its seeds; its inputs must be up to date.
 
     A failure is a result, not an exception: stages that do not need this one go on. A seed waits
-    while another one of the stage is computed in this clone.
+    while another seed of the stage is computed in this clone.
 
     Raises:
         StoppedError: once `runner.cancel` is set.
@@ -116,7 +116,7 @@ def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
         seconds = time.monotonic() - started
         attempts = troubles.total() + 1
         troubles[trouble] += 1
-        # Each kill may have cut off a file of DVC, and so may the kill of an earlier run.
+        # Each kill may have truncated a file of DVC, and so may the kill of an earlier run.
         is_worth_retrying = {
             Trouble.BUSY: seconds < BUSY_SECONDS or seed is not None,
             Trouble.TORN: troubles[Trouble.TORN] <= troubles[Trouble.PREEMPTED] + 1,
@@ -143,7 +143,7 @@ def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
 
 
 class StageOutput:
-    """Output of one attempt: its last lines, and the outcome that DVC's messages tell."""
+    """Output of one attempt: its last lines, and the outcome according to DVC's messages."""
 
     def __init__(self, name: str, log: Callable[[str], None]) -> None:
         self.running = dvc_internals.RUNNING.format(name)
@@ -166,8 +166,8 @@ class StageOutput:
 def classify(status: int, output: str, *, is_gpu_shared: bool = False) -> Trouble:
     """Cause of a failed `dvc repro`, by its exit status and output.
 
-    An error in a stage's code or input is final. So is a model too large for a GPU, unless others
-    have a part of its memory (`is_gpu_shared`).
+    An error in a stage's code or input is final. So is a model too large for a GPU, unless other
+    processes have a part of its memory (`is_gpu_shared`).
     """
     if dvc_internals.BUSY.search(output) or IN_USE.search(output):
         return Trouble.BUSY
@@ -181,7 +181,7 @@ def classify(status: int, output: str, *, is_gpu_shared: bool = False) -> Troubl
 
 
 def find_error(lines: Iterable[str]) -> str:
-    """The line of an output that explains a failure best.
+    """The line of an output that best explains a failure.
 
     That is the last `SomeError: message` of a traceback, else the first `ERROR:` of DVC, else the
     last line.

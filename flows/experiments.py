@@ -1,9 +1,9 @@
-"""Table of this commit's experiments: what each changed, and the accuracy of each policy.
+"""Print a table of this commit's experiments.
 
     python -m flows.experiments                    of every experiment that `dvc exp show` lists
     python -m flows.experiments --measure gain     another number of data/headlines
 
-`dvc exp show` has a column for each parameter and each headline number, hundreds in all.
+`dvc exp show` instead has a column for each parameter and headline number, hundreds in all.
 """
 
 import json
@@ -20,15 +20,15 @@ from flows.plan import run_dvc
 
 ACCURACY = "accuracy"
 UNFINISHED = ("queued", "running", "failed")
-"""States in which DVC lists the numbers of the commit that the experiment began from."""
+"""States in which DVC lists the numbers of the experiment's base commit."""
 NOTHING = "–"
 Rows = list[dict[str, str]]
 Experiment = Mapping[str, Any]
-"""A commit or experiment, as `dvc exp show --json` has it."""
+"""A commit or experiment in the output of `dvc exp show --json`."""
 
 
 def tabulate_experiments(shown: Sequence[Any], measure: str | None = None) -> tuple[str, Rows]:
-    """The measure, and a row for HEAD and each of its experiments, by name.
+    """The measure's name, and a row for HEAD and each of its experiments.
 
     Args:
         shown: What `dvc exp show --json` prints: the folder, then HEAD with its experiments.
@@ -72,7 +72,7 @@ def tabulate_experiments(shown: Sequence[Any], measure: str | None = None) -> tu
 
 
 def read_finished(experiment: Experiment) -> Experiment | None:
-    """Data of an experiment; None: it has not ended, or failed."""
+    """Data of an experiment; None: it is unfinished, or failed."""
     state = (experiment["executor"] or {}).get("state")
     return None if state in UNFINISHED else experiment["revs"][0]["data"]
 
@@ -83,12 +83,12 @@ def list_measures(data: Experiment | None) -> dict[str, dict[str, float]]:
     return {
         PurePath(path).stem: content["data"]
         for path, content in metrics.items()
-        if "data" in content  # else it is not here
+        if "data" in content  # else the file is not in this clone
     }
 
 
 def flatten_params(data: Experiment | None) -> dict[str, Any]:
-    """`grpo.num_steps` -> value, of all files of parameters."""
+    """`grpo.num_steps` -> value, for all parameter files."""
     files = ((data or {}).get("params") or {}).values()
     return {key: value for file in files for key, value in flatten(file["data"], "").items()}
 
@@ -103,7 +103,7 @@ def main() -> None:
     table = Table(title=measure, title_justify="left")
     columns = list(dict.fromkeys(column for row in rows for column in row))
     for column in columns:
-        table.add_column(column, overflow="fold")  # too wide: it continues on the next line
+        table.add_column(column, overflow="fold")  # wraps if too wide
     for row in rows:
         table.add_row(*(row.get(column, NOTHING).replace("[", r"\[") for column in columns))
     Console().print(table)

@@ -1,4 +1,4 @@
-"""Run the pipeline with independent stages side by side, in this process and without Prefect.
+"""Run independent stages side by side, without Prefect.
 
     python -m flows.local -j 3                 everything
     python -m flows.local -j 2 train@grpo      one stage and what it needs
@@ -40,11 +40,11 @@ from flows.share import push_current, run_shared
 logger = logging.getLogger(__name__)
 REPORT = Path("data/report")
 WAKE_SECONDS = 1.0
-"""How long an interrupt can go unnoticed."""
+"""Longest time until an interrupt is noticed."""
 
 
 def make_parser(program: str, description: str | None) -> argparse.ArgumentParser:
-    """Parser of the options that both command lines have."""
+    """Parser of the options of both command lines."""
     parser = command_line.make_parser(program, description)
     parser.add_argument("stages", nargs="*", help="stages or tables; none: all")
     parser.add_argument("-j", "--max-parallel", type=int, default=2, metavar="N")
@@ -88,7 +88,7 @@ def main() -> int:
     with display:
         results = run_plan(plan, run_node, runner, options.max_parallel)
     is_good = all(result.outcome.good for result in results.values())
-    with suppress(BrokenPipeError):  # nobody reads it any more
+    with suppress(BrokenPipeError):  # the reader has ended
         if is_good and display.is_live:
             console.print(summary(results))
         elif not (is_good and options.quiet):
@@ -109,8 +109,8 @@ def run_plan(
     Args:
         plan: from `make_plan`.
         run: runs one stage, in a thread.
-        runner: cancelled where this function is interrupted, so that the threads end.
-        max_parallel: the largest number of stages at one time.
+        runner: cancelled if this function is interrupted, so that the threads end.
+        max_parallel: largest number of stages at a time.
 
     Returns:
         One result for each stage, in the plan's order.
@@ -131,16 +131,16 @@ def run_plan(
                         )
                         sorter.done(name)
                     else:
-                        # With our context, in which Prefect keeps its flow run.
+                        # In a copy of this context, which has Prefect's flow run.
                         names[pool.submit(copy_context().run, run, plan[name])] = name
-                # A signal that comes just before this thread sleeps is handled when it next wakes.
+                # A signal just before this thread sleeps is handled only when it wakes.
                 finished = wait(names, timeout=WAKE_SECONDS, return_when=FIRST_COMPLETED).done
                 for future in finished:
                     name = names.pop(future)
                     results[name] = read_result(future, name)
                     sorter.done(name)
         except BaseException:
-            # First what waits: a thread that is cancelled would begin it.
+            # Cancel the waiting stages first, or a freed thread would begin one.
             pool.shutdown(wait=False, cancel_futures=True)
             runner.cancel.set()
             raise
@@ -195,7 +195,7 @@ def print_report(plan: dict[str, StageNode], results: dict[str, Result]) -> None
 
 
 def print_verdict(root: Path, results: dict[str, Result]) -> None:
-    """Print the verdict and where the report is, unless the stage `track` has just done so."""
+    """Print the verdict and the report's path, unless the stage `track` has just done so."""
     report = root / REPORT
     verdict = report / "verdict.txt"
     track = results.get("track")

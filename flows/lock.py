@@ -16,43 +16,43 @@ from ruamel.yaml.error import YAMLError
 CONFLICT = re.compile(rb"^(?:<{7}|>{7}) (.+)$", re.MULTILINE)
 """Lines that git writes around the two sides of a merge conflict."""
 NO_RESULTS = ("data/journals/", "data/runs/")
-"""Journals, which hold the digest of a stage's inputs, and run records, which were outputs in older
-locks and hold times: they differ where no result does."""
+"""Paths that may differ although no result does: journals have the digest of a stage's inputs; run
+records, outputs in older locks, have times."""
 STUDIES, JOURNAL = "studies/dvc.lock", "/journal"
-"""Of the studies that were run; how the path of a study's journal ends."""
+"""Lock of the studies; end of the path of a study's journal."""
 RUNS, RUN_FILE = "data/runs", "run.json"
-"""Run records, a folder for each execution; what is known of it, written last."""
+"""Run records, one folder per execution; the file with its fields, written last."""
 PRESETS = "stages/presets.yaml"
 Entry = dict[str, Any]
-"""`cmd`, `deps`, `params`, `outs`. In the run cache, here and in a remote, its file is
+"""Keys `cmd`, `deps`, `params`, `outs`. In the run cache, local or in a remote, its file is
 runs/<first two digits>/<digest of the inputs>/<digest of the entry>."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedStage:
-    """Entry of dvc.lock: what a stage read and wrote when it last ran."""
+    """Entry of dvc.lock: inputs and outputs of a stage's last run."""
 
     command: str
     parameters: Mapping[str, Any]
-    """`grpo.num_steps` -> value; a preset's begin with `presets`."""
+    """Key, such as `grpo.num_steps` -> value; a preset's keys begin with `presets`."""
     deps: Mapping[str, str]
     """Path -> MD5."""
     outs: Mapping[str, str]
     """Path -> MD5, without `NO_RESULTS`."""
     inputs: str
-    """Digest of everything that it read."""
+    """Digest of all inputs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinishedRun:
-    """One of two runs that are compared."""
+    """One of two runs to compare."""
 
     name: str
     stages: Mapping[str, LockedStage]
-    """By name; those of studies begin with `studies/`."""
+    """Stages by name; names of studies begin with `studies/`."""
     root: Path
     revision: str | None
-    """Commit of its source files; None: as they are in the folder."""
+    """Commit of its source files; None: the files in the folder."""
 
     def source(self, path: str) -> bytes:
         """Content of a source file at the run's commit; empty if there is none."""
@@ -63,7 +63,7 @@ class FinishedRun:
 
 
 def digest_entry(entry: Entry) -> str:
-    """DVC's name of an entry: SHA-256 of its content, sizes aside."""
+    """DVC's name of an entry: SHA-256 of its content without sizes."""
     from dvc.utils import dict_sha256
 
     return dict_sha256(entry, exclude=["size", "nfiles"])
@@ -75,10 +75,10 @@ def digest_inputs(entry: Entry) -> str:
 
 
 def open_run(root: Path, where: str | None) -> FinishedRun:
-    """The run of a commit, of a dvc.lock, or, with None, of the folder `root`.
+    """Run of a commit, of a dvc.lock, or, with None, of the folder `root`.
 
     Raises:
-        ValueError: there is no such commit or file, it has no dvc.lock, or that is none.
+        ValueError: the commit or file does not exist, or has no valid dvc.lock.
     """
     name = "this folder" if where is None else where
     path = root / "dvc.lock" if where is None else Path(where)
@@ -101,10 +101,10 @@ def open_run(root: Path, where: str | None) -> FinishedRun:
 
 
 def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
-    """Every stage of the dvc.lock of `place`, by name.
+    """Stages of the dvc.lock of `place`, by name.
 
     Raises:
-        ValueError: it has a merge conflict, or was cut off.
+        ValueError: it has a merge conflict, or is not YAML.
     """
     try:
         locked = YAML(typ="safe").load(content) or {}
@@ -121,7 +121,7 @@ def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
         for file, values in entry.get("params", {}).items():
             parameters |= flatten(values, "presets." if file == PRESETS else "")
         stages[name] = LockedStage(
-            command=entry["cmd"].splitlines()[-1],  # after the check, which is the same for all
+            command=entry["cmd"].splitlines()[-1],  # the line before is the same check for all
             parameters=parameters,
             deps=deps,
             outs={
@@ -136,14 +136,14 @@ def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
 
 @functools.cache  # many stages read the same file
 def show_file(root: Path, revision: str, path: str) -> bytes | None:
-    """Content of a file at a commit, its path relative to `root`; None if there is none.
+    """Content of a file at a commit, by its path relative to `root`; None if there is none.
 
     Raises:
         ValueError: git cannot read the repository.
     """
     try:
         result = subprocess.run(
-            ["git", "show", f"{revision}:./{path}"],  # with `./` also below the repository's root
+            ["git", "show", f"{revision}:./{path}"],  # `./`: relative to `cwd`
             cwd=root,
             env=os.environ | {"LC_ALL": "C"},
             capture_output=True,
@@ -161,7 +161,7 @@ def show_file(root: Path, revision: str, path: str) -> bytes | None:
 
 
 def describe_conflict(content: bytes) -> str | None:
-    """What to do about a dvc.lock with the marks of a merge conflict; None: it has none."""
+    """Advice for a dvc.lock with the marks of a merge conflict; None: it has none."""
     sides = [side.decode(errors="replace") for side in CONFLICT.findall(content)]
     if not sides:
         return None
@@ -173,20 +173,20 @@ def describe_conflict(content: bytes) -> str | None:
 
 
 def list_records(root: Path, stage: str, inputs: str) -> list[dict[str, Any]]:
-    """The run.json of each execution of a stage with these inputs in this folder, oldest first."""
+    """Content of run.json of each execution of a stage with these inputs, oldest first."""
     folders = find_records(root, stage, inputs)
     records = [json.loads((folder / RUN_FILE).read_text(encoding="utf-8")) for folder in folders]
     return sorted(records, key=lambda record: record["ended"])
 
 
 def find_records(root: Path, stage: str, inputs: str) -> list[Path]:
-    """The run records of the executions of a stage with these inputs."""
+    """Folders of the run records of a stage's executions with these inputs."""
     paths = (root / RUNS / stage.replace("@", "/")).glob(f"{inputs[:16]}-*/{RUN_FILE}")
     return [path.parent for path in paths]
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"grpo": {"num_steps": 8}}` as `{"grpo.num_steps": 8}`; a list is one value."""
+    """Flat mapping with dotted keys: `{"grpo.num_steps": 8}`; a list is one value."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         is_nested = isinstance(value, Mapping) and value
@@ -196,7 +196,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """DVC's local cache; nothing is fetched."""
+    """DVC's local cache; nothing is downloaded."""
 
     folder: Path
 
@@ -206,9 +206,9 @@ class Cache:
         return path.read_bytes() if md5 and path.is_file() else None
 
     def read_files(self, md5: str, name: str) -> dict[str, bytes]:
-        """Parent folder -> content, of the files called `name` in the folder with this MD5.
+        """Parent folder -> content of the file called `name`, in the folder with this MD5.
 
-        Empty if the cache does not have the folder, or the MD5 is a file's.
+        Empty if the cache does not have the folder, or the MD5 is that of a file.
         """
         if not md5.endswith(".dir"):
             return {}

@@ -1,17 +1,18 @@
-"""A new row of params.yaml, and a file that works as it stands for what you write yourself.
+"""Add a row to params.yaml, with a working example file.
 
-    posttrain new policy rloo --preset rloo   a policy like `grpo`, by another preset
+    posttrain new policy rloo --preset rloo   a policy like `grpo`, with another preset
     posttrain new reward short                stages/rewards/own/short.py, its row, and a policy
-    posttrain new environment higher          stages/environments/own/higher.py, row, and a policy
+    posttrain new environment higher          stages/environments/own/higher.py, row, a policy, and
+                                              its episodes
     posttrain new surrogate spo               stages/algorithms/own/spo.py, a preset, and a policy
     posttrain new advantage median            the same, for a baseline of rewards
     posttrain new labeller short              stages/rewards/own/short.py, pairs, and a policy
     posttrain new source sums                 stages/sources/own/sums.py, as `data.source`
 
-File and rows are those that README.md and stages/write_your_own.md show, with your name for theirs.
-Rows are added at the end of their tables; nothing that stands is changed, but that a new source
-takes the place of the old one, which stays beside it as a comment. Then `posttrain check` says
-whether the plan is valid, and `dvc repro` computes what is new.
+File and rows are the examples of README.md and stages/write_your_own.md, under your name. Rows are
+added at the end of their tables, and existing rows are not changed; a new source replaces the old
+one, which stays as a comment. Then `posttrain check` checks the plan, and `dvc repro` computes the
+new rows.
 """
 
 import re
@@ -29,9 +30,9 @@ EXAMPLES = {
     "reward": "short", "environment": "higher", "surrogate": "spo", "advantage": "median",
     "labeller": "shorter", "source": "sums",
 }  # fmt: skip
-"""Kind of file -> the name of the one that a page shows, with its rows."""
+"""Kind of file -> name of the example in the pages."""
 POLICY, PRESET = "policy", "grpo_deepseekmath"
-"""The kind without a file, and the preset of a policy for which `--preset` names no other."""
+"""The kind without a file, and the default of `--preset`."""
 
 
 def main() -> None:
@@ -49,7 +50,7 @@ def write(kind: str, name: str, preset: str | None = None) -> list[str]:
     """Add the rows to params.yaml and write the file; returns a line for each.
 
     Raises:
-        ValueError: the name cannot be a Python module's, or is in use, or a table is written in a
+        ValueError: the name is in use or not valid for a Python module, or a table is written in a
             way that no row can be added to. Then nothing is written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
@@ -57,10 +58,11 @@ def write(kind: str, name: str, preset: str | None = None) -> list[str]:
     path, code, blocks = read_example(kind, name)
     if preset is not None and not any(f"preset: {PRESET}" in block for block in blocks):
         raise ValueError(
-            f"--preset: expected none for a new {kind}, which has its own: leave it out, "
+            f"--preset: expected none for a new {kind}, which writes one: leave it out, "
             f"and edit the row that is written"
         )
-    texts = {PARAMS: PARAMS.read_text(encoding="utf-8"), PRESETS: PRESETS.read_text("utf-8")}
+    before = {file: file.read_text(encoding="utf-8") for file in (PARAMS, PRESETS)}
+    texts = dict(before)
     lines = [] if path is None else [f"{path}: edit it"]
     for block in blocks:
         row = block.replace(f"preset: {PRESET}", f"preset: {preset or PRESET}")
@@ -83,12 +85,13 @@ def write(kind: str, name: str, preset: str | None = None) -> list[str]:
             raise ValueError(f"{path} exists already: choose another name")
         path.write_text(code, encoding="utf-8")
     for file, text in texts.items():
-        file.write_text(text, encoding="utf-8")
+        if text != before[file]:
+            file.write_text(text, encoding="utf-8")
     return lines
 
 
 def read_example(kind: str, name: str) -> tuple[Path | None, str, list[str]]:
-    """Path and code of a kind's file, and the YAML of its rows and preset, under another name."""
+    """Path and code of a kind's example, and the YAML of its rows and preset, under a new name."""
     if kind == POLICY:
         row = f"{{train: grpo, preset: {PRESET}, from: sft, on: rewards/rule}}"
         return None, "", [f"policies:\n  {name}: {row}\n"]
@@ -101,7 +104,7 @@ def read_example(kind: str, name: str) -> tuple[Path | None, str, list[str]]:
     if len(blocks["python"]) != 1:
         raise ValueError(
             f"expected the example own/{word}, which is copied, once in {PAGES[0]} or {PAGES[1]}, "
-            f"found it {len(blocks['python'])} times: take these pages back from git"
+            f"found it {len(blocks['python'])} times: restore these pages from git"
         )
     (file,) = blocks["python"]
     path, _, code = file.removeprefix("# ").partition("\n")
@@ -110,7 +113,7 @@ def read_example(kind: str, name: str) -> tuple[Path | None, str, list[str]]:
 
 
 def refuse_name(entries: Any, name: str, place: Any) -> None:
-    """A ValueError if a table or file has an entry of this name."""
+    """Raise a ValueError if a table or file has an entry of this name."""
     if name in entries:
         raise ValueError(f"{place} has an entry {name} already: choose another name")
 
@@ -118,7 +121,7 @@ def refuse_name(entries: Any, name: str, place: Any) -> None:
 def add_row(text: str, table: str, row: str) -> str:
     """The YAML text with a row at the end of a table, which may be written as `{}`.
 
-    A ValueError with the row if the text would not then say the same and the row.
+    A ValueError with the row if the result would differ in anything else.
     """
     lines = text.splitlines()
     starts = [i for i, line in enumerate(lines) if re.match(rf"{table}:(\s|$)", line)]
@@ -137,7 +140,7 @@ def add_row(text: str, table: str, row: str) -> str:
 def replace_source(text: str, source: str) -> str:
     """The YAML text with another `data.source`; the lines of the old one become comments.
 
-    A ValueError with the key if the text would not then say the same and the source.
+    A ValueError with the key if the result would differ in anything else.
     """
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith("  source:")), len(lines))
@@ -151,14 +154,14 @@ def replace_source(text: str, source: str) -> str:
 
 
 def check_change(before: str, after: str, key: str, expected: Any, line: str) -> str:
-    """The YAML text `after`, if it says what `before` said, with another value of a key.
+    """The YAML text `after`, if its content is that of `before` with the expected value of a key.
 
-    A ValueError with the line to write by hand if it does not.
+    Else a ValueError with the line for the user to write.
     """
     if parse(after) != {**(parse(before) or {}), key: expected}:
         raise ValueError(
             f"{PARAMS}: expected a section {key} of lines that are indented by two spaces, found "
-            f"another form, and wrote nothing. Write it by hand:\n{key}:\n  {line}"
+            f"another form, and wrote nothing. Write it yourself:\n{key}:\n  {line}"
         )
     return after
 

@@ -1,4 +1,4 @@
-"""The pipeline as a Prefect flow: one task for each stage, with the stage's name.
+"""Run the pipeline as a Prefect flow, one task per stage.
 
     python -m flows.pipeline                   everything
     python -m flows.pipeline train@grpo -j 1   one stage and what it needs
@@ -37,7 +37,7 @@ from prefect.runtime import deployment
 from prefect.runtime import flow_run as current_run
 from prefect.states import Completed, Failed
 
-from flows.agents import Agents, check_server, make_log, to_state
+from flows.agents import Agents, check_server, failure_described, make_log, to_state
 from flows.command_line import run
 from flows.execute import Result, StageOutcome, run_stage
 from flows.local import make_parser, print_report, run_plan, summary, table_rows
@@ -98,7 +98,7 @@ def pipeline(
 
     Args:
         stages: names of stages or of tables; none means all.
-        max_parallel: the largest number of stages at one time in this clone. Stages lock the GPUs
+        max_parallel: largest number of stages at a time in this clone. Stages lock the GPUs
             they use by themselves.
         timeout_hours: for one attempt of one stage; none means no limit.
         remote: share results by the default DVC remote: `flows.share`.
@@ -195,7 +195,8 @@ def main() -> int:
     exit_when_terminated()
     check_server()
     words = vars(options)
-    state = pipeline(words.pop("stages") or None, **words, return_state=True)
+    with failure_described():
+        state = pipeline(words.pop("stages") or None, **words, return_state=True)
     return 0 if state.is_completed() else 1
 
 

@@ -1,4 +1,4 @@
-"""Plan of a run: the graph of dvc.yaml as DVC reads it, and the changes that `dvc status` lists."""
+"""Plan of a run: DVC's graph of dvc.yaml, and the changes that `dvc status` lists."""
 
 import json
 import subprocess
@@ -14,8 +14,8 @@ from flows.dvc_internals import mend
 from flows.process import DVC, child_environment
 
 FIRST = ("plan", "trace_code")
-"""Stages that run before anything is planned: `plan` refuses wrong tables, and every stage depends
-on `trace_code`, so that an edit of one file would make all look stale."""
+"""Stages that run before the others are planned: `plan` refuses wrong tables; every stage depends
+on `trace_code`, so that all would look stale after an edit of one file."""
 
 SEEDS = "seeds"
 
@@ -30,16 +30,16 @@ class StageNode:
     outs: tuple[str, ...]
     """Paths of its outputs, relative to the repository."""
     params: tuple[str, ...]
-    """Keys of params.yaml and presets.yaml that it depends on, as dvc.yaml lists them."""
+    """Keys of params.yaml and presets.yaml that it depends on, as in dvc.yaml."""
     upstream: tuple[str, ...]
     """Stages whose outputs it reads, sorted."""
     gpu: int
-    """Number of GPUs it needs, `meta.gpu`; 0 when absent. It is no dependency."""
+    """Number of GPUs it needs, `meta.gpu`; 0 if absent. It is not a dependency."""
     seeds: tuple[int, ...] = ()
-    """The numbers of the parameter `seeds`, if it computes on a GPU and depends on that."""
+    """Values of the parameter `seeds`, if it computes on a GPU and depends on them."""
     changes: tuple[str, ...] = ()
-    """Why DVC must be asked about it: the differences from dvc.lock, or the stages that it reads
-    from and that may write something new. Empty: the stage is up to date."""
+    """Reasons to run it: the differences from dvc.lock, or the upstream stages whose outputs may
+    change. Empty: the stage is up to date."""
 
     @property
     def pool(self) -> str:
@@ -48,9 +48,9 @@ class StageNode:
 
 
 def read_graph(root: Path) -> dict[str, StageNode]:
-    """Every stage of `<root>/dvc.yaml` by name, upstream stages first.
+    """Stages of `<root>/dvc.yaml` by name, upstream stages first.
 
-    Studies, which have a dvc.yaml in their own folder, are not included.
+    Studies, whose dvc.yaml is in another folder, are not included.
     """
     from dvc.dependency import ParamsDependency
     from dvc.repo import Repo
@@ -60,8 +60,8 @@ def read_graph(root: Path) -> dict[str, StageNode]:
     nodes: dict[str, StageNode] = {}
     with Repo(str(root)) as repo:
         graph = repo.index.graph
-        seeds = read_seeds(root)  # which DVC has read by now
-        # DVC's edges point from a stage to what it needs.
+        seeds = read_seeds(root)  # from a file that DVC has parsed by now
+        # DVC's edges point from a stage to those that it needs.
         ordered = networkx.lexicographical_topological_sort(
             graph.reverse(copy=True), key=lambda stage: str(stage.addressing)
         )
@@ -69,7 +69,7 @@ def read_graph(root: Path) -> dict[str, StageNode]:
             if not isinstance(stage, PipelineStage) or Path(stage.path) != root / "dvc.yaml":
                 continue
             gpu = int((stage.meta or {}).get("gpu", 0))
-            name = str(stage.name)  # .addressing would depend on the working directory
+            name = str(stage.name)  # `addressing` would depend on the working directory
             parameters = [dep for dep in stage.deps if isinstance(dep, ParamsDependency)]
             files = [dep for dep in stage.deps if not isinstance(dep, ParamsDependency)]
             nodes[name] = StageNode(
@@ -85,26 +85,26 @@ def read_graph(root: Path) -> dict[str, StageNode]:
 
 
 def read_seeds(root: Path) -> tuple[int, ...]:
-    """The list `seeds` of params.yaml; empty where there is none, which `plan` refuses."""
+    """List `seeds` of params.yaml; empty if there is none, which `plan` refuses."""
     path = root / "params.yaml"
     seeds = (YAML(typ="safe").load(path) or {}).get(SEEDS) if path.is_file() else None
     return tuple(seeds) if isinstance(seeds, list) else ()
 
 
 def downstream(graph: dict[str, StageNode], names: set[str]) -> set[str]:
-    """Every stage that reads, directly or not, an output of one of `names`; without `names`."""
+    """Stages, without `names`, that read an output of one of `names`, directly or not."""
     needs = link_stages(graph)
     return set[str]().union(*(networkx.ancestors(needs, name) for name in names)) - names
 
 
 def with_ancestors(graph: dict[str, StageNode], names: set[str]) -> set[str]:
-    """`names` and every stage that one of them needs, directly or not."""
+    """`names`, and all stages that they need, directly or not."""
     needs = link_stages(graph)
     return names.union(*(networkx.descendants(needs, name) for name in names))
 
 
 def link_stages(graph: dict[str, StageNode]) -> Any:
-    """The stages with an edge from each to those that it needs."""
+    """Graph of the stages, with an edge from each to those that it needs."""
     needs = networkx.DiGraph()
     needs.add_nodes_from(graph)
     needs.add_edges_from((name, before) for name, node in graph.items() for before in node.upstream)
@@ -112,10 +112,10 @@ def link_stages(graph: dict[str, StageNode]) -> Any:
 
 
 def make_plan(root: Path, targets: list[str] | None = None) -> dict[str, StageNode]:
-    """The stages of a run by name, upstream stages first, each with its `changes`.
+    """Stages of a run by name, upstream stages first, each with its `changes`.
 
     Args:
-        root: the repository; it holds dvc.yaml.
+        root: the repository, with dvc.yaml.
         targets: stages (`compare`, `train@grpo`) or tables (`evaluate`: all its rows). The stages
             that they need are included, as in `dvc repro`. None: all.
 
@@ -156,21 +156,21 @@ def expand(graph: dict[str, StageNode], targets: list[str]) -> set[str]:
 def read_status(root: Path) -> dict[str, tuple[str, ...]]:
     """Differences from dvc.lock of each stage that has any, one short sentence each.
 
-    Without studies, which have a dvc.yaml of their own.
+    Studies, which have another dvc.yaml, are not included.
     """
     status = json.loads(run_dvc(root, "status", "--json", "dvc.yaml"))
     return {name: tuple(describe_changes(items)) for name, items in status.items()}
 
 
 def describe_changes(items: list[str | dict[str, Any]]) -> Iterator[str]:
-    """`[{"changed deps": {"a": "modified"}}, "changed command"]` as sentences."""
+    """Sentences on `[{"changed deps": {"a": "modified"}}, "changed command"]`."""
     for item in items:
         if isinstance(item, str):
             yield item
             continue
         for kind, entries in item.items():
             for path, change in entries.items():
-                # Of params.yaml one level deeper: each key and how it differs.
+                # For params.yaml one level deeper: each key and its difference.
                 details = change if isinstance(change, dict) else {path: change}
                 yield from (f"{kind.split()[-1]} {key} {how}" for key, how in details.items())
 

@@ -1,4 +1,4 @@
-"""Child processes: logged line by line, limited in time, and ended with all their descendants."""
+"""Child processes: logged line by line, with a time limit, ended with all their descendants."""
 
 import json
 import os
@@ -18,35 +18,35 @@ import psutil
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 80.0
-"""Before SIGKILL: a stage stops within 10 and writes its checkpoint within 60; DVC ends last."""
+"""Seconds before SIGKILL: a stage stops in 10 and writes its checkpoint in 60; DVC ends last."""
 PROGRESS, SEPARATOR = {"POSTTRAIN_PROGRESS": "records"}, "\x1e"
-"""With this environment a stage writes how far it is as JSON, after a record separator."""
+"""Environment in which a stage writes its progress as JSON, after a record separator."""
 FLOW = "POSTTRAIN_FLOW"
-"""Variable with our process id: the stages of a flow share one fork server."""
+"""Variable with the flow's process id, by which its stages share one fork server."""
 DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")
-"""With this option a command waits for the repository's lock; without it it fails after 3 s."""
+"""DVC's command; with this option it waits for the repository's lock, else it fails after 3 s."""
 
 
 class StoppedError(Exception):
-    """Cancelled: the child process and all its descendants have ended."""
+    """Cancellation: the child process and all its descendants have ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """Runs commands in a repository; several threads may use it at the same time."""
+    """Runner of commands in a repository; several threads may use it at the same time."""
 
     root: Path
     """Folder of the repository, in which commands run."""
     log: Callable[[str], None] = print
-    """Takes each line that a user should see."""
+    """Function that is called with each line that a user should see."""
     cancel: threading.Event = field(default_factory=threading.Event)
-    """Once set, every running command is ended, and no pause is waited for."""
+    """Event that ends every running command and every pause."""
     timeout_hours: float | None = None
     """Limit for one attempt of one stage; None: no limit."""
     show: Callable[[dict[str, Any]], None] | None = None
-    """Takes how far a stage is, about once a second, in place of lines of its output."""
+    """Function that is called with a stage's progress, about once a second; it replaces lines."""
     pause_seconds: float = 2.0
-    """Pause before a stage is tried again; doubled each time for a stage that was killed."""
+    """Pause before the next attempt of a stage; doubled each time if the stage was killed."""
 
     def run(
         self,
@@ -54,10 +54,10 @@ class Runner:
         on_line: Callable[[str], None],
         timeout_hours: float | None = None,
     ) -> int:
-        """Exit status of `command`; each line of its output goes to `on_line`, in this thread.
+        """Run `command`; returns its exit status. Each line of output goes to `on_line`.
 
         The child stays in our session and process group, so that an interrupt from the terminal or
-        from a Prefect worker reaches it too; in a session of its own it would survive.
+        from a Prefect worker also reaches it; in a new session it would survive.
 
         Raises:
             TimeoutError: after `timeout_hours`; the process tree has ended.
@@ -67,7 +67,7 @@ class Runner:
         def take(line: str) -> None:
             text, separator, record = line.partition(SEPARATOR)
             if separator and self.show is not None:
-                with suppress(json.JSONDecodeError):  # a full pipe mixed two
+                with suppress(json.JSONDecodeError):  # a full pipe mixed two records
                     self.show(json.loads(record))
             if text or not separator:
                 on_line(text)
@@ -87,7 +87,7 @@ class Runner:
         reader = threading.Thread(target=queue_lines, args=(child, lines), daemon=True)
         reader.start()
         try:
-            # Polling, because nothing can interrupt a thread that blocks in wait().
+            # Polls, because nothing can interrupt a thread that blocks in wait().
             while child.poll() is None:
                 forward(lines, take, POLL_SECONDS)
                 if self.cancel.is_set():
@@ -99,8 +99,8 @@ class Runner:
             kill_tree(child.pid)
             child.wait()
             raise
-        finally:  # the last lines say what is saved
-            # A background process that outlives the child may hold the pipe open: do not wait long.
+        finally:  # the last lines are about saved states
+            # A background process that outlives the child may hold the pipe open: a short wait.
             reader.join(timeout=2.0)
             forward(lines, take, 0.0)
         return child.returncode
@@ -126,7 +126,7 @@ def queue_lines(child: subprocess.Popen[str], lines: "queue.SimpleQueue[str]") -
 def forward(
     lines: "queue.SimpleQueue[str]", on_line: Callable[[str], None], seconds: float
 ) -> None:
-    """Pass queued lines on; wait at most `seconds` for the first."""
+    """Pass queued lines to `on_line`; wait at most `seconds` for the first."""
     with suppress(queue.Empty):
         on_line(lines.get(block=seconds > 0, timeout=seconds))
         while True:
@@ -134,11 +134,11 @@ def forward(
 
 
 def kill_tree(pid: int, grace_seconds: float = GRACE_SECONDS) -> None:
-    """End a process and all its descendants; SIGKILL for those that are alive after a while.
+    """End a process and all its descendants; send SIGKILL to those alive after `grace_seconds`.
 
-    The process itself gets SIGINT and its descendants SIGTERM: DVC then sees its command fail and
-    releases its locks. SIGTERM would end DVC at once, perhaps while it writes its list of locks,
-    and a list that is cut off makes every later `dvc` command fail.
+    The process gets SIGINT and its descendants SIGTERM: DVC then sees its command fail and releases
+    its locks. SIGTERM would end DVC at once, perhaps while it writes its list of locks, and a
+    truncated list makes every later `dvc` command fail.
     """
     try:
         root = psutil.Process(pid)
@@ -169,7 +169,7 @@ def signal_if_alive(process: psutil.Process, number: int) -> None:
 
 
 def exit_when_terminated() -> None:
-    """Make SIGTERM and SIGHUP raise SystemExit, so that child processes and servers end too.
+    """Make SIGTERM and SIGHUP raise SystemExit, so that child processes and servers also end.
 
     Python's default ends the process at once and leaves them running. SIGHUP, the end of the
     terminal, stays ignored under nohup.
@@ -180,9 +180,9 @@ def exit_when_terminated() -> None:
 
 
 def child_environment() -> dict[str, str]:
-    """Environment of a child: ours, with the folder of our interpreter first in PATH.
+    """Environment of a child: this process's, with the folder of its interpreter first in PATH.
 
-    So a stage's `python` is the interpreter of the flow, even if its environment is not activated.
+    So a stage's `python` is the flow's interpreter, even if its environment is not activated.
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return os.environ | {

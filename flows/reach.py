@@ -1,4 +1,4 @@
-"""Which stages an edit of a file would rerun.
+"""List the stages that an edit of a file would rerun.
 
 python -m flows.reach stages/algorithms/kl.py
 python -m flows.reach params.yaml               every key, and the stages that depend on it
@@ -12,9 +12,9 @@ from flows.plan import downstream, read_graph, run_dvc
 
 PARAMETERS = ("params.yaml", "stages/presets.yaml")
 TRACES = ("data/code", "data/own", "data/inputs.json")
-"""Where trace_code writes the source files that each entry point reads, and plan the data files."""
+"""Outputs of trace_code (the source files that each entry point reads) and of plan (data files)."""
 LOOKED_AT = ("data/raw", "stages/algorithms/own")
-"""Files that people bring; all of them make plan look, and in most its outputs stay."""
+"""Folders of the user's files: an edit of any reruns plan, whose outputs seldom change."""
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def describe(root: Path, file: str) -> str:
     """Text with the stages that an edit of `file` reruns: those that read it, and downstream ones.
 
     Raises:
-        ValueError: there is no such file, or DVC cannot run trace_code.
+        ValueError: the file does not exist, or DVC cannot run trace_code.
     """
     root = root.resolve()
     absolute = (root / file).resolve()
@@ -42,7 +42,7 @@ def describe(root: Path, file: str) -> str:
         return "\n".join(f"{key}: {' '.join(users)}" for key, users in names.items())
     if "trace_code" in graph:
         run_dvc(root, "repro", "-q", "-s", "trace_code")
-    # A dependency is a file, or a folder in which it lies.
+    # A stage depends on a file, or on a folder that contains it.
     dependencies = {
         parent.as_posix()
         for source in (path, *list_traces(root, path))

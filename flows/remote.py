@@ -6,13 +6,13 @@
     python -m flows.remote fetch-seed STAGE SEED
     python -m flows.remote push-seeds STAGE
 
-The run records of a stage, which are no outputs, travel beside its result, in the folder `records`
-of the remote: times, host, versions. A result without one is complete.
+Run records (times, host, versions) are not outputs: they are sent beside the result of a stage, to
+the remote's folder `records`. A result without one is complete.
 
 A result is an entry of DVC's run cache, which maps the digest of a stage's inputs to its outputs,
 and the objects that it names. `dvc push --run-cache` sends entries first. Here an entry is sent
-when all its objects have been, and used when its digest and theirs are right, so that a push that
-was interrupted is not taken for a result. `dvc pull --run-cache` reads the same remote.
+after all its objects, and used only if its digest and theirs are right, so an interrupted push is
+never taken for a result. `dvc pull --run-cache` reads the same remote.
 """
 
 import enum
@@ -30,7 +30,7 @@ from stages.runtime.redaction import hide_secrets
 KEY = "key "
 """Printed by `fetch` before the digest of a stage's inputs."""
 FINAL = ("NoCredentialsError", "PartialCredentialsError", "RemoteMissingDepsError")
-"""Names of errors of S3's library, and of DVC's without a driver, that waiting does not cure."""
+"""Names of errors, of S3's library and of DVC without a driver, that waiting does not cure."""
 
 
 class RemoteStatus(enum.IntEnum):
@@ -108,7 +108,7 @@ class ResultExchange:
     def fetch(self, name: str) -> RemoteStatus:
         """Get a stage's result into this clone's cache and run cache, so that DVC restores it.
 
-        Of several results of the same inputs that of dvc.lock is preferred, then one of this clone.
+        Among results of the same inputs, dvc.lock's comes first, then those of this clone.
         """
         stage, key, locked = dvc_internals.load_stage(self.repo, name, refresh=True)
         if key is None:
@@ -128,7 +128,7 @@ class ResultExchange:
     def choose(self, stage: Any, key: str, entry: Entry, preferred: list[Entry]) -> RemoteStatus:
         """Make DVC take this entry: the newest of its run cache, and no other in dvc.lock.
 
-        Seeds of these inputs that were finished here are joined then, and of no more use.
+        Releases the finished seeds of these inputs, which the result contains.
         """
         from flows import seeds
 
@@ -148,7 +148,7 @@ class ResultExchange:
                     yield entry
 
     def download_result(self, stage: Any, entry: Entry) -> bool:
-        """Download the objects that an entry names; whether all are here and undamaged."""
+        """Download the objects that an entry names; returns whether all are here and undamaged."""
         result = dvc_internals.stage_with_outputs(self.repo, stage, entry)
         if not self.download({out.hash_info for out in result.outs}):
             return False
@@ -156,7 +156,7 @@ class ResultExchange:
         return dvc_internals.stage_with_outputs(self.repo, stage, entry).outs_cached()
 
     def download(self, objects: set[Any]) -> bool:
-        """Whether all objects are in this clone's cache, after those of the remote were downloaded.
+        """Download objects that the remote has; returns whether all are in this clone's cache.
 
         Raises:
             ConnectionError: the remote has an object and did not send it.
@@ -175,7 +175,7 @@ class ResultExchange:
     def has_object(self, digest: str) -> bool:
         """Whether the remote has an undamaged object.
 
-        A damaged one is removed: a later push would take it for sent.
+        Removes a damaged one, which a later push would take for sent.
         """
         from dvc_data.hashfile.hash import file_md5
 
@@ -187,7 +187,7 @@ class ResultExchange:
         return False
 
     def push(self, name: str) -> None:
-        """Send the objects of a stage's result, then its entry; its seeds are of no more use."""
+        """Send the objects of a stage's result, then its entry; removes its seeds there."""
         from flows import seeds
 
         stage, key, locked = dvc_internals.load_stage(self.repo, name, refresh=False)
@@ -195,7 +195,7 @@ class ResultExchange:
             return
         self.check_remote()
         objects = collect_objects(stage)
-        # `cloud.push` takes the files of a folder for sent where the folder's list of files is.
+        # `cloud.push` takes the files of a folder for sent if the remote has the folder's list.
         cloud, local = self.repo.cloud, self.repo.cache.local
         if failed := cloud.transfer(local, self.objects, objects).failed:
             raise ConnectionError(f"{len(failed)} of {len(objects)} objects of {name} not sent")
@@ -217,7 +217,7 @@ class ResultExchange:
                     fs.put_file(str(path), fs.join(folder, place))
 
     def fetch_records(self, name: str, key: str) -> None:
-        """Get the whole run records of these inputs that this clone lacks."""
+        """Get the complete run records of these inputs that this clone lacks."""
         fs, folder = self.entries.fs, self.locate_records(name)
         here = Path(self.repo.root_dir) / RUNS / name.replace("@", "/")
         files = sorted("/".join(fs.parts(path)[-2:]) for path in fs.find(folder))

@@ -1,16 +1,16 @@
-"""Some seeds of a stage, computed here without DVC, for a later run of the stage to join.
+"""Compute some seeds of a stage, which a later run of it joins.
 
     python -m flows.seeds train@grpo 1            seed 1 of this stage, whose inputs are up to date
     python -m flows.seeds train@grpo 0,2 --remote what the remote lacks of it, and pushed there
 
-What a seed wrote is kept in the scratch folder of the stage run (`stages/runtime/finished_seeds`),
-which is of exactly these inputs. `dvc repro -s train@grpo` takes it from there and computes the
-seeds that are missing: the same outputs and dvc.lock as of a run of all. The outputs of the row and
-dvc.lock stay as they are until then.
+The outputs of a seed are kept in the scratch folder of the stage run
+(`stages/runtime/finished_seeds`), which belongs to exactly these inputs. `dvc repro -s train@grpo`
+takes them from there and computes the missing seeds: outputs and dvc.lock are those of a run of all
+seeds. Until then the outputs of the row and dvc.lock stay as they are.
 
 Finished seeds travel through the DVC remote as archives,
 `seeds/<stage>/<row>/<digest of the inputs>-<seed>.tar`, until the remote has the joined result. The
-manifest in an archive has the digest of each file: one that is cut off or damaged is not used.
+manifest in an archive has the digest of each file; a truncated or damaged archive is not used.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from flows.remote import KEY, RemoteStatus, ResultExchange
 
 SEEDS, FINISHED = "POSTTRAIN_SEEDS", "finished"
 ENDED, PARTIAL = "ended", "some seeds"
-"""File in the scratch of a run that has ended, and its text where that was of some seeds."""
+"""File in the scratch folder of a run that has ended, and its text after a run of some seeds."""
 
 
 def main() -> int:
@@ -86,12 +86,12 @@ def run_seeds(name: str, seeds: str) -> int:
             kill_tree(child.pid)
             raise
         if status:
-            return status if status > 0 else 128 - status  # as a shell says it
+            return status if status > 0 else 128 - status  # as a shell reports a signal
     return 0
 
 
 def push(exchange: ResultExchange, name: str) -> RemoteStatus:
-    """Send the seeds of a stage that are finished here, and that the remote lacks."""
+    """Send the finished seeds of a stage that the remote lacks."""
     _, key, _ = dvc_internals.load_stage(exchange.repo, name, refresh=True)
     if key is None:
         return RemoteStatus.NOT_SHARED
@@ -111,7 +111,7 @@ def push(exchange: ResultExchange, name: str) -> RemoteStatus:
 
 
 def fetch(exchange: ResultExchange, name: str, seed: int | None = None) -> RemoteStatus:
-    """Get a finished seed, or all, into the scratch of the stage; done if `seed` is here then."""
+    """Fetch a finished seed, or all, into the stage's scratch folder; done if `seed` is there."""
     _, key, _ = dvc_internals.load_stage(exchange.repo, name, refresh=True)
     if key is None:
         return RemoteStatus.NOT_SHARED
@@ -129,13 +129,13 @@ def fetch(exchange: ResultExchange, name: str, seed: int | None = None) -> Remot
 
 
 def forget(exchange: ResultExchange, name: str, key: str) -> None:
-    """Remove the archives of inputs of which the remote has the result."""
+    """Remove the archives of inputs whose joined result the remote has."""
     for _, path in list_archives(exchange, name, key):
         exchange.entries.fs.remove(path)
 
 
 def release(root: Path, name: str, key: str) -> None:
-    """Let the finished seeds of a stage go, of whose inputs the result has come from elsewhere.
+    """Release a stage's finished seeds, after the result of their inputs was fetched.
 
     The next stage that starts here removes them once dvc.lock names that result
     (`stages/runtime/identity`). Until then they stay, and so do those of a run that goes on.
@@ -146,7 +146,7 @@ def release(root: Path, name: str, key: str) -> None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a finished seed is there, with the bits that its manifest names."""
+    """Whether a folder holds a finished seed with the digests of its manifest."""
     try:
         files = json.loads((folder / "manifest.json").read_bytes())["files"]
         return all(
@@ -158,7 +158,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def list_archives(exchange: ResultExchange, name: str, key: str) -> list[tuple[int, str]]:
-    """Seeds of these inputs that were sent, with the path of each archive, in order."""
+    """Seeds of these inputs in the remote, with the path of each archive, in order."""
     fs = exchange.entries.fs
     paths = sorted(fs.find(locate_archives(exchange, name)))
     matches = [(re.fullmatch(rf"{key}-(\d+)\.tar", fs.name(path)), path) for path in paths]
@@ -168,7 +168,7 @@ def list_archives(exchange: ResultExchange, name: str, key: str) -> list[tuple[i
 def unpack(exchange: ResultExchange, path: str, target: Path) -> None:
     """Put the files of an archive into the folder `target`; a damaged archive is removed.
 
-    A later push would take it for sent.
+    A later push would otherwise skip this seed.
     """
     fs, part = exchange.entries.fs, target.with_name(f".{FINISHED}.{os.getpid()}")
     part.mkdir(parents=True, exist_ok=True)  # of a killed process, whose id came again

@@ -1,12 +1,12 @@
-"""An OpenAI-compatible server of an exported policy, on this machine alone.
+"""Serve an exported policy on this machine, by OpenAI's API.
 
     posttrain serve exported                  http://127.0.0.1:8000/v1/chat/completions
     posttrain serve exported --port 8001
     posttrain serve exported --print          only print the line
 
-The server is vLLM's where that is installed, else that of transformers. The folder is one that
-`posttrain export` wrote, or any model in the format of transformers. For other machines, put a
-server that checks passwords before it; vLLM reads one from VLLM_API_KEY.
+The server is vLLM's if vLLM is installed, else the one of transformers. The folder is one that
+`posttrain export` wrote, or any model in the format of transformers. To serve other machines, put a
+server that checks passwords in front of it; vLLM reads an API key from VLLM_API_KEY.
 """
 
 import argparse

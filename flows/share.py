@@ -44,7 +44,7 @@ def run_shared(
     """`run_stage`, with the remote's result restored if it has one, and pushed if not.
 
     Args:
-        name: as DVC addresses the stage; the stages that it needs must be up to date.
+        name: DVC's name of the stage; the stages that it needs must be up to date.
         runner: runs commands.
         inputs: the digest that the inputs must have, where another clone asks for the result.
         compute: has another clone compute and push the result of the inputs with a digest. None:
@@ -91,7 +91,7 @@ def run_shared_seed(name: str, seed: int, runner: Runner, *, inputs: str = "") -
     """One seed of a stage, computed here unless the remote or this clone has it, and pushed.
 
     Args:
-        name: as DVC addresses the stage; the stages that it needs must be up to date.
+        name: DVC's name of the stage; the stages that it needs must be up to date.
         seed: one of the section `seeds`.
         runner: runs commands.
         inputs: as of `run_shared`.

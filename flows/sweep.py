@@ -1,16 +1,17 @@
-"""A sweep on Prefect agents: a flow run for each point of a grid of parameters.
+"""Run a grid of parameters on Prefect agents.
 
     python -m flows.sweep grpo.num_steps=8,16 grpo.optim.learning_rate=1e-4,2e-4
 
 queues four flow runs of the deployment `point/sweep`. Each is `dvc exp run --temp` in the agent's
-clone: a copy that shares its cache, so that what a point does not change is restored. A point is an
-experiment of DVC and a group of MLflow, by the same name. --timeout-hours 12 bounds each point.
+clone: a copy that shares its cache, so that stages which a point does not change are restored. A
+point is an experiment of DVC and a group of MLflow with the same name. --timeout-hours 12 limits
+each point.
 """
 
 import re
 import shutil
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import UUID
@@ -26,7 +27,7 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Failed
 
-from flows.agents import check_server, heartbeat, make_log
+from flows.agents import check_server, failure_described, heartbeat, make_log
 from flows.command_line import make_parser, run
 from flows.execute import TAIL_LINES, find_error
 from flows.process import DVC, Runner
@@ -43,16 +44,14 @@ def run_point(changes: list[str], commit: str, timeout_hours: float | None = Non
     """Flow of an agent: run the pipeline with other parameters, in a copy of the agent's clone.
 
     Args:
-        changes: as `dvc exp run -S` takes them: `grpo.num_steps=8`.
-        commit: that of the clone in which the sweep was queued; the agent's must be the same.
-        timeout_hours: none means no limit.
+        changes: arguments of `dvc exp run -S`, such as `grpo.num_steps=8`.
+        commit: of the clone in which the sweep was queued; the agent's must be the same.
+        timeout_hours: None: no limit.
     """
     runner = Runner(root=Path.cwd(), log=make_log(), timeout_hours=timeout_hours)
     name, here = name_point(changes), describe_commit(runner.root)
     if here != commit:
         return Failed(message=f"{runner.root}: expected commit {commit}, found {here}: update it")
-    # One of this name may be of other files of data/raw; what is the same, the cache has.
-    runner.run([*DVC, "exp", "remove", name], lambda _: None)
     untracked: list[str] = []  # git's copy lacks them
     git = ["git", "-c", "core.quotePath=false"]
     runner.run([*git, "ls-files", "--others", "--directory", RAW], untracked.append)
@@ -67,7 +66,9 @@ def run_point(changes: list[str], commit: str, timeout_hours: float | None = Non
     command = [*DVC, "exp", "run", "--temp", "--name", name, *options]
     with heartbeat(UUID(str(flow_run.id)), runner.cancel):
         try:
-            status = runner.run(command, take, timeout_hours)
+            status = replace_experiment(
+                name, runner.root, lambda: runner.run(command, take, timeout_hours)
+            )
         except TimeoutError as error:
             return Failed(message=f"timeout: {error}")
     if status != 0:
@@ -75,11 +76,28 @@ def run_point(changes: list[str], commit: str, timeout_hours: float | None = Non
     return Completed(message=f"`dvc exp apply {name}` in {runner.root} has its results")
 
 
+def replace_experiment(name: str, root: Path, compute: Callable[[], int]) -> int:
+    """Exit status of `compute`, whose experiment replaces the present one of its name, if any.
+
+    The present one may have used other files of data/raw; equal results come from the cache. It
+    stays if the new one fails.
+    """
+    runner, aside = Runner(root=root), f"{name}@before"  # this runner is not cancelled
+    runner.run([*DVC, "exp", "rename", "--force", name, aside], lambda _: None)
+    status = 1
+    try:
+        status = compute()
+    finally:
+        words = ["remove", aside] if status == 0 else ["rename", aside, name]
+        runner.run([*DVC, "exp", *words], lambda _: None)
+    return status
+
+
 def expand_grid(changes: Sequence[str]) -> list[list[str]]:
-    """The points of a grid: every combination of the values, as `dvc exp run --queue` has them.
+    """The points of a grid: every combination of the values, as in `dvc exp run --queue`.
 
     Raises:
-        ValueError: A change that DVC cannot read.
+        ValueError: DVC cannot read a change.
     """
     from hydra.errors import HydraException
 
@@ -101,7 +119,7 @@ def expand_grid(changes: Sequence[str]) -> list[list[str]]:
 
 
 def check_changes(point: Sequence[str]) -> None:
-    """Raise a ValueError for a key that its file does not have, as DVC would, on the agent."""
+    """Raise a ValueError for a key that its file lacks, before DVC would on the agent."""
     with TemporaryDirectory() as folder:
         for path, changes in to_path_overrides(list(point)).items():
             copy = Path(folder, Path(path).name)
@@ -113,7 +131,7 @@ def check_changes(point: Sequence[str]) -> None:
 
 
 def name_point(changes: Sequence[str]) -> str:
-    """Name of an experiment, as git takes it: `grpo.num_steps=8,seeds=-0-1-`."""
+    """Name of an experiment, valid for git: `grpo.num_steps=8,seeds=-0-1-`."""
     return re.sub(r"\.(?!\w)|[^\w.,=+-]", "-", ",".join(changes)).lstrip("-")
 
 
@@ -131,7 +149,8 @@ def queue_points(points: Sequence[Sequence[str]], timeout_hours: float | None) -
         name = name_point(changes)
         parameters = {"changes": changes, "commit": commit, "timeout_hours": timeout_hours}
         try:
-            run_deployment(DEPLOYMENT, parameters=parameters, flow_run_name=name, timeout=0)
+            with failure_described():
+                run_deployment(DEPLOYMENT, parameters=parameters, flow_run_name=name, timeout=0)
         except ObjectNotFound:
             message = f"the server has no deployment {DEPLOYMENT}: `{DEPLOY}`"
             raise ValueError(message) from None
@@ -145,7 +164,7 @@ def main() -> None:
     parser.add_argument("--timeout-hours", type=float, help="for each point")
     options = parser.parse_args()
     points = expand_grid(options.changes)
-    check_changes(points[0])  # the others have other values of the same keys
+    check_changes(points[0])  # the other points have the same keys
     queue_points(points, options.timeout_hours)
 
 

@@ -1,4 +1,4 @@
-"""Why results differ: first causes of every stage whose result differs, and how accuracy moved.
+"""Explain why results differ, and how accuracy moved.
 
 python -m flows.why                       the last commit, and this folder
 python -m flows.why v1                    a commit, and this folder
@@ -30,10 +30,10 @@ CODE = ("data/code/", "data/own/", "data/studies/trace_code/")
 """Folders with the source files that each entry point, and each study, reads."""
 NO_RESULT = ("plan", "trace_code", "track", "studies/trace_code")
 STUDIES = "studies/"
-"""How names of studies' stages begin."""
+"""Prefix of the names of studies' stages."""
 EVALUATIONS = "data/evaluations/"
 RAW, INPUTS, RAW_FILES = "data/raw", "data/inputs.json", "data/raw.json"
-"""The folder of people's files, and the digests that plan writes of those of the source, of all."""
+"""The folder of the user's files, and plan's digests: of the source's files, and of all files."""
 CONFIDENCE = 0.95
 HEADLINES = {
     "data/rewards/": {
@@ -42,7 +42,7 @@ HEADLINES = {
     },
     "data/pairs/": {"agreement with the answer checker": ("heldout/agreement/averaged",)},
 }
-"""Folder -> label -> keys of metrics.json, of which the first that exists is shown."""
+"""Folder -> label -> keys of metrics.json; the first that exists is shown."""
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def describe(root: Path, old: str = "HEAD", new: str | None = None) -> str:
-    """Text on the differences of two runs; each is a commit, a dvc.lock, or None: this folder.
+    """Text on the differences of two runs: each a commit, a dvc.lock, or None for this folder.
 
     Raises:
         ValueError: there is no such commit or file, or it has no dvc.lock.
@@ -100,7 +100,7 @@ def section(title: str, lines: Iterable[str]) -> list[str]:
 
 
 def list_outdated_studies(run: FinishedRun) -> Iterator[str]:
-    """Studies of a run that read other outputs than its stages have now, with these outputs."""
+    """Studies of a run that read outdated outputs of its stages, with the paths of these."""
     outs = {path: md5 for stage in run.stages.values() for path, md5 in stage.outs.items()}
     for name, stage in run.stages.items():
         if name.startswith(STUDIES):
@@ -118,18 +118,18 @@ class RunComparison:
     cache: Cache
 
     def differs(self, name: str) -> bool:
-        """Whether a stage of the later run has outputs that the earlier one has not."""
+        """Whether a stage's outputs in the later run differ from those in the earlier one."""
         old = self.before.stages.get(name)
         return old is None or old.outs != self.after.stages[name].outs
 
     def digests(self, name: str, kind: str) -> dict[str, tuple[str, str]]:
-        """Path -> MD5 before and after, of what differs in the `deps` or `outs` of a stage."""
+        """Path -> MD5 before and after, for the `deps` or `outs` of a stage that differ."""
         old, new = (getattr(run.stages[name], kind) for run in (self.before, self.after))
         pairs = {path: (old.get(path, ""), new.get(path, "")) for path in sorted({*old, *new})}
         return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
 
     def list_causes(self, name: str) -> Iterator[str]:
-        """Differences in what a stage reads and no stage wrote."""
+        """Differences in inputs of a stage that no stage wrote."""
         old, new = self.before.stages.get(name), self.after.stages[name]
         if old is None:
             _, at, row = name.partition("@")  # all stages of a new row have one cause
@@ -157,9 +157,9 @@ class RunComparison:
                 yield from self.list_raw_changes(path) or [f"{path}: other content"]
 
     def list_raw_changes(self, path: str) -> list[str]:
-        """Files of people at a path that are edited, new or gone; empty where that is not known.
+        """The user's files at a path that are edited, new or gone; empty if that is unknown.
 
-        Of all of data/raw those that prepare_data reads, if any of these differs.
+        For data/raw as a whole: the files that prepare_data reads, if any of these differs.
         """
         for digests in (INPUTS, RAW_FILES) if path == RAW else (RAW_FILES,):
             contents = [
@@ -203,7 +203,7 @@ class RunComparison:
                 yield f"{file}{names}"
 
     def find_first_causes(self, causes: Mapping[str, list[str]]) -> dict[str, set[str]]:
-        """For every stage its own causes and those of differing results that it reads.
+        """Stage -> its causes, and those of differing results that it reads.
 
         If there are none and its result differs, its processors.
         """
@@ -224,7 +224,7 @@ class RunComparison:
         return first
 
     def changed_upstream(self, name: str) -> set[str]:
-        """Stages with other results that a stage reads and did not read before."""
+        """Stages with differing results that a stage reads and did not read before."""
         new = self.after.stages[name].deps
         paths = [path for path in self.digests(name, "deps")
                  if path in new and not path.startswith(CODE)]  # fmt: skip
@@ -237,7 +237,7 @@ class RunComparison:
         }
 
     def describe_processors(self, name: str) -> str:
-        """Processors of a stage's two runs, by their run records."""
+        """Sentence with the processors of a stage's two runs, from their run records."""
         inputs = self.after.stages[name].inputs
         records = list_records(self.after.root, name, inputs)
         models = [record.get("cpu", {}).get("model", "?") for record in records]
@@ -245,9 +245,9 @@ class RunComparison:
         return f"nothing that {name} reads: it ran on {old}, then on {new}"
 
     def compare_accuracies(self) -> Iterator[str]:
-        """Accuracy before and after, with the difference, of policies whose evaluation differs.
+        """Accuracy before and after, with the difference, of policies with differing evaluations.
 
-        Of a new policy its accuracy.
+        A new policy has only its accuracy.
         """
         for name, stage in self.after.stages.items():
             path, old_stage = f"{EVALUATIONS}{name.partition('@')[2]}", self.before.stages.get(name)
@@ -276,7 +276,7 @@ class RunComparison:
             yield f"  {policy}: {shown[0]} -> {shown[1]}, {difference}"
 
     def compare_headlines(self, name: str) -> Iterator[str]:
-        """Headline metrics before and after of a stage's outputs, over the seeds of both runs."""
+        """Headline metrics of a stage's outputs before and after, over the seeds of both runs."""
         if name not in self.before.stages:
             return
         outs = [run.stages[name].outs for run in (self.before, self.after)]
@@ -309,7 +309,7 @@ def read_accuracies(content: bytes) -> dict[str, float]:
 
 
 def overlaps(path: str, out: str) -> bool:
-    """Whether two paths are equal, or one lies in the other."""
+    """Whether two paths are equal, or one is inside the other."""
     return f"{path}/".startswith(f"{out}/") or out.startswith(f"{path}/")
 
 
@@ -319,16 +319,16 @@ def digest_source(run: FinishedRun, path: str) -> str:
 
 
 def format_percent(cells: Any, *, lowest: float = 0.0) -> str:
-    """`61.0 [36.2, 85.8]`: mean and interval of accuracies or gains `[seed, problem, 1]`."""
+    """Mean and interval of accuracies or gains `[seed, problem, 1]`, as `61.0 [36.2, 85.8]`."""
     means = crossed_means.estimate_means(cells, confidence=CONFIDENCE, largest=1.0)
     value, low, high = (100.0 * min(1.0, max(lowest, float(numbers[0]))) for numbers in means[:3])
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
 
 def find_number(metrics: Mapping[str, Any], keys: Sequence[str]) -> float | None:
-    """Number at the first of the keys that exists; of an estimate its value.
+    """Number at the first key that exists; if that is an estimate, its value.
 
-    A key `heldout/auc` is a name with a slash, or the name `auc` inside of `heldout`.
+    A key `heldout/auc` is a name with a slash, or the name `auc` inside `heldout`.
     """
     for key in keys:
         value: Any = metrics
@@ -348,9 +348,9 @@ def changed_functions(old: str, new: str) -> list[str]:
 
 
 def dump_statements(body: list[ast.stmt], prefix: str = "") -> dict[str, str]:
-    """Syntax trees as text by name: of functions, of classes without their bodies, of methods.
+    """Name -> syntax tree as text, of functions, classes without their bodies, and methods.
 
-    Imports are together under `imports`, and statements that bind no name under `statements`.
+    All imports are under `imports`, and statements that bind no name under `statements`.
     """
     dumps: dict[str, str] = {}
     for node in body:

@@ -3,12 +3,12 @@
     python -m stages train_grpo grpo --train grpo --preset grpo_deepseekmath --from sft --on ..
     python -m stages compare
 
-The first word is an entry point, a key of `rows.ENTRY_POINTS` or one of `OF_ALL_ROWS`; the others
-are the words of the row.
+The first word is an entry point, a key of `rows.ENTRY_POINTS` or one of `OF_ALL_ROWS`; the words of
+the row follow.
 
     python -m stages --serve <process id of a dvc or a flow>
 
-leaves a fork server for the stages that it runs (`runtime/fork_server`).
+starts a fork server for the stages of that process (`runtime/fork_server`).
 """
 
 import importlib
@@ -20,15 +20,15 @@ from typing import Any
 from stages.runtime import fork_server, process
 
 OF_ALL_ROWS = ("compare", "track")
-"""Entry points without a row. They compute nothing with a model, and do not depend on `compute`."""
+"""Entry points without a row, which run no model and do not depend on `compute`."""
 SERVE = "--serve"
 IMPORTED_LATE = ("report.comparison", "report.page", "report.plots", "tracking.view")
-"""What compare and track import when they work: scipy, matplotlib and MLflow with them."""
+"""Modules that compare and track import late, with scipy, matplotlib and MLflow."""
 
 
 def find_main(words: Sequence[str]) -> partial[None]:
-    """`main` of the module that the first word names, with its words."""
-    # Here, because a process that has its work done by a fork has no use for them.
+    """`main` of the first word's module, with its words as arguments."""
+    # A late import: a process whose fork does the work does not need it.
     from stages.params import adopt_rounding
     from stages.rows import ENTRY_POINTS
 
@@ -41,7 +41,7 @@ def find_main(words: Sequence[str]) -> partial[None]:
         )
     if words[0] not in OF_ALL_ROWS:
         adopt_rounding()
-    # A module that has several entry points needs the first word.
+    # A module with several entry points needs the first word.
     return partial(load(modules[words[0]]).main, *words[words[0] in OF_ALL_ROWS :])
 
 
@@ -51,7 +51,7 @@ def import_all() -> None:
 
 
 def import_more() -> None:
-    """Import what their modules do not."""
+    """Import the modules of `IMPORTED_LATE`."""
     load("track").set_environment()
     for name in IMPORTED_LATE:
         load(name)

@@ -1,17 +1,16 @@
 """Values of `auto` in params.yaml, presets.yaml and the studies' params.yaml, by a table of rules.
 
-stages/README.md shows the table. A rule has the value of the embedded model and, for a model of
-yours (`model.path`), a function of what prepare_data measures (`Facts`) and of what params.yaml
-says of LoRA, the engine, the source and the key's own method, which are among what DVC watches for
-every stage that reads such a key; and of `sampling`, for judges, who read the samples. Stages that
-read such a key also depend on `data/prompts`, where the facts are, and on this file. A value in the
-place of `auto` overrides the rule.
+stages/README.md shows the table. A rule has the value for the embedded model and, for the model of
+`model.path`, a function of the measurements of prepare_data (`Facts`) and of params.yaml: LoRA,
+engine, source, the key's own method and, for judges, who read the samples, `sampling`. Every stage
+that reads such a key depends on these keys, on `data/prompts` (the facts) and on this file. A value
+in place of `auto` overrides the rule.
 
-Learning rates: published ones, most of them of models of 7 billion parameters, are taken for 1
-billion and scaled by sqrt(1e9 / parameters), down to a half. At the size of the embedded model this
-comes within a factor of four of what was measured to be good for it. At 135 million parameters it
-moved neither DPO nor GRPO (studies/smollm2), so theirs are interpolated between three sizes: the
-embedded model's, that one and 7 billion. Both rules are ours.
+Published learning rates, most of them for 7 billion parameters, are treated as rates for 1 billion
+and scaled by sqrt(1e9 / parameters), but not below a half. For the embedded model the result is
+within a factor of four of a rate that was measured to be good. At 135 million parameters it moved
+neither DPO nor GRPO (studies/smollm2), so theirs are interpolated between three sizes: the embedded
+model's, 135 million and 7 billion. Both rules are ours.
 """
 
 import math
@@ -25,12 +24,12 @@ from stages.config import AUTO, NO_RULE
 DECIDED_LATER = (
     "*.step_token", "*.correction", "compute.compile", "compute.gradient_checkpointing",
 )  # fmt: skip
-"""Keys whose `auto` the tokenizer, the engine or the device decides, where it is used."""
+"""Keys whose `auto` is resolved where it is used, by the tokenizer, the engine or the device."""
 DECIDED_FIRST = ("lora", "engine", "*.max_new_tokens", "*.prompts_per_step")
 """Keys of params.yaml that other rules depend on."""
 
 Content = Mapping[str, Any]
-"""Of params.yaml, of presets.yaml, or of a part of one."""
+"""Content of params.yaml or presets.yaml, or of a part of one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,8 +42,8 @@ class Facts:
     prompt_tokens: int = 1
     """Longest prompt of any split."""
     completion_tokens: int = 0
-    """Longest demonstration that solves a problem, the end token included; 0: there is none, or of
-    fewer than 1 % of the problems."""
+    """Longest demonstration that solves a problem, end token included; 0: fewer than 1 % of the
+    problems have one."""
     train_prompts: int = 1
     demonstrations: int = 1
     shares_rows: bool = True
@@ -67,7 +66,7 @@ class Facts:
 
     @property
     def row_tokens(self) -> int:
-        """The longest prompt with an answer."""
+        """Length of the longest prompt with an answer."""
         return self.prompt_tokens + self.answer_tokens
 
 
@@ -75,7 +74,7 @@ UNMEASURED = Facts(
     parameters=10**9, positions=4096, has_chat_template=True, prompt_tokens=512,
     completion_tokens=512, train_prompts=7000, demonstrations=7000,
 )  # fmt: skip
-"""Stands in where only types matter: `stages.plan --check` before prepare_data has run."""
+"""Placeholder where only types matter: `stages.plan --check` before prepare_data has run."""
 
 
 class Rule(NamedTuple):
@@ -84,7 +83,7 @@ class Rule(NamedTuple):
     embedded: Any
     """Value with `model.path: null`; None: that of the function, which then needs no facts."""
     function: Callable[[Facts, Content], Any]
-    """Of the facts and of params.yaml."""
+    """Function of the facts and of params.yaml."""
     description: str
     source: str = "ours"
 
@@ -96,7 +95,7 @@ SIZES = (3.3e5, 1.35e8, 7e9)
 
 
 def round_rate(rate: float, params: Content) -> float:
-    """The learning rate to two digits; ten times as high for LoRA."""
+    """Learning rate rounded to two digits; ten times as high for LoRA."""
     return float(f"{rate * (10 if params['lora']['rank'] else 1):.1e}")
 
 
@@ -112,10 +111,7 @@ def scale_rate(highest: float, at_1b: float, source: str) -> Rule:
 
 
 def interpolate_rate(rates: Sequence[float], source: str) -> Rule:
-    """Linear between models of `SIZES` parameters, in logarithms; beyond the ends that of the end.
-
-    `rates`: of those models.
-    """
+    """Rule: log-linear interpolation of `rates` at `SIZES` parameters; constant beyond the ends."""
 
     def choose(facts: Facts, params: Content) -> float:
         size = min(max(facts.parameters, SIZES[0]), SIZES[-1])
@@ -128,7 +124,7 @@ def interpolate_rate(rates: Sequence[float], source: str) -> Rule:
 
 
 def choose_mixture(facts: Facts | None, params: Content) -> dict[str, Any] | None:
-    """Judging tasks, where problems are generated."""
+    """Judging tasks if the problems are generated, else None."""
     if not is_generated(params["data"]["source"]):
         return None
     longest = 192 if facts is None else facts.positions // 2
@@ -136,7 +132,7 @@ def choose_mixture(facts: Facts | None, params: Content) -> dict[str, Any] | Non
 
 
 def fit_request(reply: Callable[[Facts], int]) -> Callable[[Facts, Content], int]:
-    """Longest prompt, two samples and 512 tokens about them; room is left for the `reply`."""
+    """Longest prompt, two samples and 512 tokens about them; leaves room for the `reply`."""
 
     def choose(facts: Facts, params: Content) -> int:
         room = min(facts.positions - reply(facts), facts.positions * 7 // 8)
@@ -147,7 +143,7 @@ def fit_request(reply: Callable[[Facts], int]) -> Callable[[Facts, Content], int
 
 
 def choose_target(facts: Facts, _: Content) -> int:
-    """Length that a reward aims at."""
+    """Target length of a length reward."""
     length = facts.completion_tokens
     return max(1, length // 2 if length else facts.answer_tokens // 4)
 
@@ -158,12 +154,12 @@ def one_pass(method: str) -> Callable[[Facts, Content], int]:
 
 
 def limit_row(facts: Facts, _: Content) -> int:
-    """Tokens of a row of a file."""
+    """Longest row of a file, in tokens."""
     return min(facts.positions, 8192)
 
 
 def power_of_two(low: int, high: int, number: float) -> int:
-    """2^floor(log2(number)), its exponent between the two."""
+    """2^floor(log2(number)), with its exponent between `low` and `high`."""
     return 2 ** max(low, min(high, int(math.log2(number))))
 
 
@@ -244,12 +240,12 @@ RULES: dict[str, Rule] = {
     "presets.processbench.max_tokens": Rule(8192, *ROW),
     "*.max_tokens": Rule(256, *ROW),
 }  # fmt: skip
-"""Pattern of keys, as `fnmatch` reads it -> its rule, a function of (f) facts and (p) params.yaml.
-The first that matches counts: a preset of yours has the rule of `presets.*`."""
+"""Pattern of keys for `fnmatch` -> its rule, a function of (f) facts and (p) params.yaml. The first
+match counts: a preset of yours has the rule of `presets.*`."""
 
 
 class Resolved(NamedTuple):
-    """An `auto` that was replaced."""
+    """Replacement of an `auto`."""
 
     key: str
     pattern: str
@@ -264,7 +260,7 @@ def resolve(
     Args:
         content: keys of params.yaml, or of `presets` or `studies`.
         facts: None: nothing is measured yet, or params.yaml names no model.
-        params: params.yaml, where `content` is a part of it or another file.
+        params: params.yaml, if `content` is a part of it or another file.
         strict: False: an `auto` without a rule is left as it is.
 
     Raises:
@@ -316,7 +312,7 @@ def _apply_rule(rule: Rule, key: str, facts: Facts | None, params: Content) -> A
 
 
 def is_generated(source: Any) -> bool:
-    """Whether the problems are generated, so that more is known of them than of files."""
+    """Whether the problems are generated, which says more about them than files do."""
     return isinstance(source, Mapping) and source.get("kind") == "word_problems"
 
 

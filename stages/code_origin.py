@@ -1,10 +1,10 @@
-"""Whose a source file is: this package's, a library's, or else the user's."""
+"""Origin of a source file: this package, a library, or else the user."""
 
 import sysconfig
 from pathlib import Path
 
 PACKAGE, OWN = Path(__file__).parent, "own"
-"""This package, and the name of its folders with files of the user's."""
+"""Folder of this package, and name of its subfolders with the user's files."""
 STANDARD_LIBRARY, INSTALLED = Path(sysconfig.get_path("stdlib")), {"site-packages", "dist-packages"}
 
 
@@ -15,7 +15,7 @@ def is_ours(path: Path) -> bool:
 
 
 def is_of_library(path: Path) -> bool:
-    """Whether a file is of an installed package, or no file (`<string>`, code of a dataclass)."""
+    """Whether a file is of an installed package, or is none (`<string>`, code of a dataclass)."""
     is_standard = path.is_relative_to(STANDARD_LIBRARY)
     return is_installed(path) or is_standard or str(path).startswith("<")
 

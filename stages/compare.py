@@ -2,17 +2,17 @@
 
     python -m stages.compare
 
-Reads the evaluations of all policies, their transcripts and trainings, and what every other row
-measured; writes `data/report/`: `report.html` (one page that opens from disk), `report.md`,
-`metrics.json`, `verdict.txt` (what a reader takes home, a line each: gains as sampled and at the
-best temperatures, where they come from, pairs of policies, reranking by reward models, judges that
-prefer length; where there are any, controls and environments in which policies played from test
+Reads the evaluations, transcripts and trainings of all policies, and the metrics of every other
+row. Writes `data/report/`: `report.html` (one page that opens from disk), `report.md`,
+`metrics.json`, `verdict.txt` (the conclusions, a line each: gains as sampled and at the best
+temperatures, where they come from, pairs of policies, reranking by reward models, judges that
+prefer length; if there are any, controls and environments in which policies played from test
 starts) and `plots/`; and `data/headlines/`, the numbers that DVC lists.
 Differences are paired by seed and by problem or start, with intervals over both
 (stages/algorithms/statistics/crossed_means.py), and Holm's adjustment within each family of
-comparisons; with fewer than three seeds there is no verdict. Where no problem has a gold answer,
-mean rewards are compared (stages/report/reward_comparison.py). Controls have a section and tests
-of their own (stages/report/controls.py). No output holds a time.
+comparisons; with fewer than three seeds there is no verdict. If no problem has a gold answer,
+mean rewards are compared (stages/report/reward_comparison.py). Controls have a separate section
+and separate tests (stages/report/controls.py). No output has a time.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ class Config(Params):
 
 def main() -> None:
     """Write the report."""
-    # With scipy and matplotlib, of which `plan`, which imports `Config`, has no use.
+    # Imports scipy and matplotlib, which `plan` does not need when it imports `Config`.
     from stages.report import build
 
     with runs.start("compare") as run:

@@ -1,9 +1,9 @@
-"""Typed, frozen configurations, and what is wrong with the YAML that they are read from.
+"""Typed, frozen configurations, and errors in the YAML that they are read from.
 
-They hold identity only: what can change an output. Each entry point declares one `Config(Params)`
-whose field names are exactly the top-level keys of params.yaml that it reads, so the `params:` list
-of its DVC stage is that list of names; a field `preset` is the entry of presets.yaml that its row
-names. `params` reads them. Knows nothing of stages, devices or tracking.
+They hold only what can change an output. Each entry point declares one `Config(Params)`, whose
+fields are exactly the top-level keys of params.yaml that it reads: they are the `params:` list of
+its DVC stage. A field `preset` is the entry of presets.yaml that the row names. `params` reads
+them. Independent of stages, devices and tracking.
 """
 
 import difflib
@@ -23,10 +23,10 @@ from ruamel.yaml.error import YAMLError
 
 PARAMS_PATH = Path("params.yaml")
 PRESETS_PATH = Path("stages/presets.yaml")
-Where = bool | int | float | str | list[bool | int | float | str]
-"""The value, or values, of a column of the rows that are read."""
+Where = bool | int | float | str | None | list[bool | int | float | str | None]
+"""Value, or values, that a column of the rows to read has."""
 PRESET = "preset"
-"""The field of a `Config` that is read from presets.yaml."""
+"""Field of a `Config` that is read from presets.yaml."""
 AUTO = "auto"
 NO_RULE = "expected a value, found auto, for which stages/auto.py has no rule: write the value"
 
@@ -46,18 +46,18 @@ BOUNDS = {
     **dict.fromkeys(("*token_budget", "tokens"), (0, 10**15, "no run reads more tokens")),
     "*_tokens": (0, 2**27, "no model reads or writes more tokens at once"),
 }  # fmt: skip
-"""Pattern of keys, as `fnmatch` reads it -> smallest and largest magnitude of a number but 0,
-and the reason: no machine computes with others, and all published settings are far inside. The
-first pattern that matches counts. What a number means (above 0, a share) its `Config` says."""
+"""Pattern of keys (`fnmatch`; the first match counts) -> smallest and largest magnitude of a number
+other than 0, and the reason. All published settings are far inside. Narrower limits (above 0, a
+share) are in each `Config`."""
 COUNTS = 0, 10**9, "no run would end"
-"""Of other whole numbers."""
+"""Bounds of other integers."""
 REALS = 1.2e-38, 1e18, "float32 holds neither smaller numbers nor larger squares"
-"""Of other numbers."""
+"""Bounds of other numbers."""
 MAX_CHARACTERS = 100_000
 
 
 class Params(pydantic.BaseModel):
-    """A section of params.yaml: immutable, strictly typed, no unknown keys, no NaN, in bounds."""
+    """Section of params.yaml: immutable, strictly typed, no unknown keys, no NaN, in bounds."""
 
     model_config = pydantic.ConfigDict(
         frozen=True, strict=True, extra="forbid", allow_inf_nan=False
@@ -66,15 +66,15 @@ class Params(pydantic.BaseModel):
     @pydantic.field_validator("*")
     @classmethod
     def _is_within_bounds(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        if not isinstance(value, Mapping):  # whose values other models, or other stages, check
+        if not isinstance(value, Mapping):  # values of mappings are checked elsewhere
             check_bounds(str(info.field_name), value)
         return value
 
 
 def check_bounds(name: str, value: Any) -> None:
-    """Raise a ValueError for a number or text, also inside lists and keys, that is out of bounds.
+    """Raise a ValueError if a number or text, also one inside lists and mappings, is out of bounds.
 
-    `name`: of the key, as `BOUNDS` has it. Keys inside `value` are named in the message.
+    `name`: the key, as in `BOUNDS`. The message names keys inside `value`.
     """
     for item in value if isinstance(value, list | tuple) else ():
         check_bounds(name, item)
@@ -100,12 +100,12 @@ def check_bounds(name: str, value: Any) -> None:
 
 
 def read_yaml(path: Path = PARAMS_PATH) -> dict[str, Any]:
-    """The keys of a YAML file (1.2, so `1e-4` is a number); a ValueError if it has none."""
+    """Content of a YAML file (1.2, so `1e-4` is a number); a ValueError if it has no keys."""
     place = str(path)
     try:
         content = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
         if isinstance(content, dict):
-            json.dumps(content, default=str, skipkeys=True)  # refuses a list that holds itself
+            json.dumps(content, default=str, skipkeys=True)  # refuses a list that contains itself
             return content
         problem = "nothing" if content is None else f"a {type(content).__name__}"
     except OSError as error:
@@ -117,12 +117,12 @@ def read_yaml(path: Path = PARAMS_PATH) -> dict[str, Any]:
         problem = problem.replace("Circular reference detected", "an alias inside what it names")
     raise ValueError(
         f"{place}: expected YAML in UTF-8, a value for each key, found {problem}. Correct it, or "
-        f"take it back from git."
+        f"restore it from git."
     )
 
 
 def pick_sections(config: type[pydantic.BaseModel], content: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of `content` that are fields of `config`."""
+    """Keys of `content`, with values, that are fields of `config`."""
     return {name: content[name] for name in config.model_fields if name in content}
 
 
@@ -139,12 +139,12 @@ def merge(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def spell_out_kind(content: Any) -> Any:
-    """The mapping that the name of a kind without hyperparameters stands for; all else as it is."""
+    """`{kind: name}` for the name of a kind without hyperparameters; other content unchanged."""
     return {"kind": content} if isinstance(content, str) else content
 
 
 def find_entry(table: Mapping[str, Any], name: str, place: str) -> Any:
-    """One entry of a table; a ValueError lists those that it has."""
+    """Entry of a table by name; a ValueError, which lists the table's entries, if it has none."""
     if name not in table:
         raise ValueError(
             f"{place} has no entry '{name}'; it has {sorted(table)}. Add it, or name one of these."
@@ -169,10 +169,10 @@ MESSAGES = {
 def error_messages(
     errors: Iterable[Any], content: Any, places: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[str]:
-    """A line for each wrong key: its path, what was expected and found, and a suggestion.
+    """Error lines, one per wrong key: its path, expected and found value, and a suggestion.
 
-    A missing and an unknown key that resemble each other are one typo. `places`: what to call a
-    top-level key, and under "" the content as a whole, which sections that do not go together are.
+    A missing and an unknown key that resemble each other are one typo. `places`: names to print for
+    top-level keys, and under "" for the whole content, in errors that concern several sections.
     """
     unknown, missing = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for error in errors:
@@ -188,7 +188,7 @@ def error_messages(
 
 
 def error_path(error: Any, content: Any) -> list[str]:
-    """The path of a pydantic error by the keys that are there, without names of union members."""
+    """Path of a pydantic error as the keys in the content, without names of union members."""
     path: list[str] = []
     for part in error["loc"]:
         inside = part in content if isinstance(content, Mapping) else isinstance(part, int)
@@ -199,7 +199,7 @@ def error_path(error: Any, content: Any) -> list[str]:
 
 
 def error_message(error: Any) -> str:
-    """What was expected, what was found, and the word that may be meant."""
+    """Message with the expected and found values, and a suggestion."""
     message, value = error["msg"], error["input"]
     if value == AUTO:
         return NO_RULE
@@ -216,7 +216,7 @@ def error_message(error: Any) -> str:
 
 
 def check_choice(value: str, choices: Collection[str]) -> str:
-    """`value`; a ValueError with the choices unless it is one of them."""
+    """`value`; a ValueError that lists the choices if it is none of them."""
     if value not in choices or "<" in value:  # `own/<file>` stands for names
         *others, last = map(repr, choices)
         expected = f"{', '.join(others)} or {last}"
@@ -225,7 +225,7 @@ def check_choice(value: str, choices: Collection[str]) -> str:
 
 
 def match_keys(keys: Collection[str], expected: Collection[str], prefix: str) -> Iterator[str]:
-    """Unknown keys, each with the missing key that may be meant; then the other missing keys."""
+    """Messages: unknown keys, each with the missing key that may be meant; other missing keys."""
     missing = [key for key in expected if key not in keys]
     for key in keys:
         if key not in expected:
@@ -237,7 +237,7 @@ def match_keys(keys: Collection[str], expected: Collection[str], prefix: str) ->
 
 
 def suggest(word: Any, choices: Collection[str], otherwise: str | None = None) -> str:
-    """`; did you mean ...?` with the closest choice; if none is close, `otherwise` or all."""
+    """Text `; did you mean ...?` with the closest choice; if none is close, `otherwise` or all."""
     close = difflib.get_close_matches(str(word), choices, n=1)
     if close:
         return f"; did you mean '{close[0]}'?"

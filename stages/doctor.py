@@ -1,14 +1,14 @@
-"""Check of a plan before anything runs or is downloaded: memory, time, and what cannot work.
+"""Check a plan before it runs: memory, time, and what cannot work.
 
     python -m stages.doctor [--gpu-gib 80] [--recompute train@sft]
 
-Prints the base model's speed on this machine in each arithmetic, measured for some seconds, and
-which to choose (`planning/speed`); for each stage, its memory (`planning/cost`: the stage's loop on
-fake tensors), whether it fits, and the expected tokens and minutes; the difference that the
-comparison can detect (`report/forecast`); the GPU and the versions of packages; one demonstration
-as the model will read it; and every problem, with what to change: it then exits with code 1. Writes
-nothing. With `--recompute` the last line is True or False: whether that stage recomputes
-activations where `compute.gradient_checkpointing` is auto; `stage.run` asks.
+Prints the GPU, the versions of packages, and one demonstration as the model will read it; the base
+model's speed in each arithmetic, measured for some seconds, with a recommendation
+(`planning/speed`); for each stage, its memory (`planning/cost`: its loop on fake tensors), whether
+it fits, and the expected tokens and minutes; the difference that the comparison can detect
+(`report/forecast`); and every problem, with what to change: the exit code is then 1. Writes
+nothing. With `--recompute` the last line is True or False, for `stage.run`: whether that stage
+recomputes activations if `compute.gradient_checkpointing` is auto.
 """
 
 import argparse
@@ -16,7 +16,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -35,36 +37,30 @@ from stages.sources import problem_files
 
 
 def main(*words: str) -> None:
-    """Print the report; exit with 1 where there is a problem."""
+    """Print the report; exit with code 1 if there is a problem."""
     parser = argparse.ArgumentParser(prog="python -m stages.doctor")
     parser.add_argument("--gpu-gib", type=float, help="plan for a GPU of this size")
     parser.add_argument("--recompute", metavar="STAGE", help="whether it recomputes activations")
     options, console = parser.parse_args(words), Console()
-    if subprocess.run([sys.executable, "-m", "stages.plan", "--check"], check=False).returncode:
-        sys.exit("There is no forecast of a plan that is not valid: correct what is listed above.")
+    check = subprocess.run([sys.executable, "-m", "stages.plan", "--check"], check=False)
     import datasets.config
     import huggingface_hub.constants
 
-    # Downloads are off in this process: a missing file is an error that says so.
+    # No downloads in this process: a missing file raises an error that says so.
     huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
-    # A trial draws in its own process, where its memory is counted.
+    # A trial samples in its own process, where its memory is counted, not in a sampler process.
     os.environ.pop(overlap.SAMPLERS, None)
+    if check.returncode:
+        with suppress(OSError, ValueError, TypeError, KeyError):  # the check has listed why
+            report_inputs(read_yaml(), options.gpu_gib, console)
+        sys.exit("There is no forecast of a plan that is not valid: correct what is listed above.")
     recipes = [Path(recipe) for recipe in read_yaml(Path("dvc.yaml")).get("vars") or []]
     rows, _ = tables.read_tables([PARAMS_PATH, *recipes])
     content, presets = read_yaml(), read_yaml(PRESETS_PATH)
-    machine = checkup.find_machine(options.gpu_gib, len(content["seeds"]))
-    software = checkup.read_versions()
-    here = {"computes on": machine.name, "its memory, GiB": f"{machine.bytes / GIB:.1f}"}
-    console.print(make_pairs_table("This machine", here | software))
     try:
-        model = checkup.load_model_facts(content)
+        machine, software, model = report_inputs(content, options.gpu_gib, console)
     except (OSError, ValueError) as error:
         sys.exit(f"prepare_data would fail (nothing is downloaded here): {error}")
-    for report in model.reports:
-        console.print(problem_files.describe_report(report), markup=False)
-    for warning in model.warnings:
-        console.print(f"warning: {warning}", markup=False)
-    console.print(make_pairs_table("Text, as the model will read it", checkup.show_text(model)))
     content, _ = auto.resolve({**content, "presets": presets}, model.facts, strict=False)
     presets = content.pop("presets")
     plan = Plan(content=content, presets=presets, rows=rows, data=model.data)
@@ -83,8 +79,25 @@ def main(*words: str) -> None:
     console.print("No problem was found.")
 
 
+def report_inputs(
+    content: Mapping[str, Any], gpu_gib: float | None, console: Console
+) -> tuple[Machine, dict[str, str], Model]:
+    """Print and return the plan's inputs: this machine, its packages, the model with its data."""
+    machine = checkup.find_machine(gpu_gib, len(content["seeds"]))
+    software = checkup.read_versions()
+    here = {"computes on": machine.name, "its memory, GiB": f"{machine.bytes / GIB:.1f}"}
+    console.print(make_pairs_table("This machine", here | software))
+    model = checkup.load_model_facts(content)
+    for report in model.reports:
+        console.print(problem_files.describe_report(report), markup=False)
+    for warning in model.warnings:
+        console.print(f"warning: {warning}", markup=False)
+    console.print(make_pairs_table("Text, as the model will read it", checkup.show_text(model)))
+    return machine, software, model
+
+
 def join_problems(problems: Iterable[tuple[str, str]]) -> list[str]:
-    """Each problem once, after the names of all stages that have it."""
+    """Distinct problems, each after the names of all stages that have it."""
     names = dict[str, list[str]]()
     for name, problem in problems:
         names.setdefault(problem, []).append(name)
@@ -94,7 +107,7 @@ def join_problems(problems: Iterable[tuple[str, str]]) -> list[str]:
 def report_stages(
     stages: Sequence[Stage], model: Model, machine: Machine, plan: Plan, console: Console
 ) -> list[Forecast]:
-    """Print speed, and each stage's memory and time; their forecasts."""
+    """Print the speed, and each stage's memory and time; returns the stages' forecasts."""
     rates: Mapping[Arithmetic, Rates] = {}
     try:
         rates = checkup.measure_speed(model, machine, plan)
@@ -116,13 +129,13 @@ def make_pairs_table(title: str, values: Mapping[str, str]) -> Table:
     """Table of names and values."""
     shown = Table(title=title, title_justify="left", show_header=False)
     for name, value in values.items():
-        # A token such as [/INST] is text, and no mark-up.
+        # A token such as [/INST] is text, not rich's mark-up.
         shown.add_row(name, value.replace("[", r"\["))
     return shown
 
 
 def make_forecast_table(forecasts: Sequence[Forecast]) -> Table:
-    """Table of forecasts: a row for each stage, and their total."""
+    """Table of forecasts: one row per stage, and their total."""
     total = sum(item.seconds for item in forecasts)
     shown = Table("stage", "memory, GiB", "most in", "fits", "tokens", "minutes", "rate of",
                   title="Stages", title_justify="left")  # fmt: skip
@@ -147,7 +160,7 @@ def make_forecast_table(forecasts: Sequence[Forecast]) -> Table:
 def make_speed_table(
     rates: Mapping[Arithmetic, Rates], work: Sequence[Work], chosen: Arithmetic
 ) -> Table:
-    """Table of arithmetics: how many times as fast as pinned float32 they make the plan."""
+    """Table of the plan's speed in each arithmetic, relative to pinned float32."""
     seconds = {
         arithmetic: sum(each.predict_seconds(item) for item in work)
         for arithmetic, each in rates.items()

@@ -1,12 +1,12 @@
-"""Environment of a row, the rows that its episodes start from, and whether it can be replayed.
+"""Environment of a row, the rows that its episodes start from, and the check that it is replayable.
 
     python -m stages environment_own <environment> --by own --preset .. --from base --on own/<file>
     python -m stages environment_textarena <environment> --by textarena --preset .. --on prompts
 
-Writes `environment.json` (`environments/definition`), and the rows of each split. Before that the
-environment is checked (`environments/checks`): it starts alike twice with the same seed, and gives
-the same observations and rewards for the same messages, whatever plays beside it and in whichever
-process (`environments/hash_seed`).
+Writes `environment.json` (`environments/definition`), and the rows of each split. Before that,
+`environments/checks` checks that the environment starts alike with the same seed, and gives the
+same observations and rewards for the same messages, beside other episodes and in another process
+(`environments/hash_seed`).
 """
 
 import hashlib
@@ -66,7 +66,7 @@ def write(run: Run) -> dict[str, Any]:
 
 
 def list_starts(split: str, preset: EnvironmentPreset, template: str) -> list[dict[str, Any]]:
-    """The rows of a split: its problems, or numbers that no other split has."""
+    """Rows of a split: its problems, or numbers that no other split has."""
     if isinstance(preset.starts, Starts):
         first = sum(getattr(preset.starts, name) for name in SPLITS[: SPLITS.index(split)])
         count = getattr(preset.starts, split)
@@ -83,7 +83,7 @@ def list_starts(split: str, preset: EnvironmentPreset, template: str) -> list[di
 
 
 def write_message(prompt: Prompt, template: str) -> str:
-    """The user's message of a problem, as its prompt has it."""
+    """User's message in the prompt of a problem."""
     message = fill_template(template, prompt.question)
     for text in (message, message.strip()):
         if text in prompt.prompt:

@@ -3,15 +3,15 @@
     python -m stages evaluate <policy>
 
 Reads the policy's samples and greedy completions of the test problems, its samples of the dev
-problems, and every reward that is a model; writes for each seed what the rewards of that seed score
+problems, and every reward that is a model; writes for each seed the scores by that seed's rewards
 (`scores.jsonl`), every estimate on every problem (`per_problem.jsonl`) and the means. All estimates
 come from the same N samples, without bias for every k: pass@k (Chen et al. 2021), majority@n
-exactly where Wang et al. 2023 vote once, best-of-n by each reward after Nakano et al. 2021, and
-votes weighted by each, over the same random subsets. Papers and formulas: stages/algorithms/
-selection. The accuracy on the dev problems serves to choose among policies. Accuracies at each
-temperature, on both splits (`temperatures.jsonl`), serve to choose a temperature for each policy.
-For prompts without a gold answer only the scores of each reward are written. A policy of whose
-completions too many are cut is not evaluated: its files are empty, and the report says so.
+exactly (Wang et al. 2023 vote once), best-of-n by each reward (Nakano et al. 2021), and votes
+weighted by each reward, over the same random subsets. Papers and formulas: stages/algorithms/
+selection. The accuracy on the dev problems serves to choose a policy, accuracies at each
+temperature on both splits (`temperatures.jsonl`) to choose its temperature. For prompts without a
+gold answer only the scores of each reward are written. A policy with too many truncated completions
+is not evaluated: its files are empty, and the report says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -92,7 +92,7 @@ def evaluate(run: Run) -> dict[str, Any]:
 def score_samples(
     run: Run, rewards: Mapping[str, RewardFile], grouped: GroupedSamples
 ) -> list[Score]:
-    """Scores of every sample by every reward model; the scores of a killed run are kept."""
+    """Scores of every sample by every reward model; resumes a killed run."""
     compute, decimals = run.config.compute, run.config.evaluation.decimals
     device = setup(compute)
     sizes = [sum(group.length() for group in chunk) for chunk in grouped.chunks]

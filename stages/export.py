@@ -1,17 +1,17 @@
-"""Copy of a policy for other tools: its folder in the format of transformers, with a model card.
+"""Export a policy: a folder for other tools, with a model card.
 
     python -m stages.export <policy> <folder> [<seed>]
 
-Without a seed it is the first that the policy was trained with. transformers 4.57 and 5 compute the
-same logits from the folder (`models/transformers_4`). The card (README.md, as model hubs read it)
-has data, method, accuracies with their intervals, the difference from the baseline, the commit and
-a program that asks the policy; of a policy that the report does not compare it says so. Parameters
-are those that dvc.lock has of the training, not today's. A tokenizer without a chat template gets
-one that renders messages as in training, so that chat and servers prompt the policy as it was
-trained; generation_config.json gets the temperature that was best on the dev split. Of a policy
-trained in an environment the card names that, and its success there; its words are in export.md.j2
-and report/model_card.md.j2. The policy must be the one that dvc.lock names, to the bit. The folder
-must not exist. Nothing depends on it, and what DVC keeps is not changed.
+Without a seed, the first one is exported. transformers 4.57 and 5 compute the same logits from the
+folder (`models/transformers_4`). The card (README.md, as model hubs read it) has data, method,
+accuracies with their intervals, the difference from the baseline (or that the report does not
+compare the policy), the commit and a program that prompts the policy. Its parameters are those of
+the training in dvc.lock, not the present ones. A tokenizer without a chat template gets one that
+renders messages as in training, so that chat and servers prompt the policy as it was trained;
+generation_config.json gets the temperature that was best on the dev split. For a policy trained in
+an environment the card has the environment and its success there. The card's text is in
+export.md.j2 and report/model_card.md.j2. The policy must be the one in dvc.lock, bit by bit. The
+folder must not exist. No stage depends on it, and no output of DVC changes.
 """
 
 import json
@@ -42,14 +42,14 @@ logger = logging.getLogger(__name__)
 
 PLAN, METRICS = DATA / "plan.json", DATA / "report/metrics.json"
 MAX_NEW_TOKENS = 256
-"""In the card's program where the run's own limit is `auto`."""
+"""Limit in the card's program if the run's limit is `auto`."""
 
 
 def main(policy: str = "", folder: str = "", seed: str = "") -> None:
     """Write the folder.
 
     Raises:
-        ValueError: the policy or the seed is none of the run, files of it are damaged or missing,
+        ValueError: the run has no such policy or seed, files of it are damaged or missing,
             or the folder exists.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -108,10 +108,10 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
 
 
 def read_run(policy: str, plan: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Sections of params.yaml, and presets by name, that a policy was trained with.
+    """Sections of params.yaml, and presets by name, from the training of a policy.
 
-    They are those of dvc.lock; what it has not is as today. The presets, without `auto`, are the
-    row's, and those of the reward and the environment that it learned from.
+    They come from dvc.lock, or, if it lacks them, from the present files. The presets, without
+    `auto`, are those of the row, its reward and its environment.
     """
     stages = read_yaml(LOCK_PATH).get("stages", {}) if LOCK_PATH.exists() else {}
     words = model_card.list_presets(plan, policy)
@@ -126,23 +126,23 @@ def read_run(policy: str, plan: Mapping[str, Any]) -> tuple[dict[str, Any], dict
 
 
 def set_temperature(folder: Path, temperature: float) -> None:
-    """Have generation_config.json name a temperature; 0: greedy decoding.
+    """Write a temperature into generation_config.json; 0: greedy decoding.
 
-    It is that of the whole distribution: transformers would cut it to 50 tokens by itself.
+    It applies to the full distribution: top_k is off, whose default in transformers is 50.
     """
     config = GenerationConfig.from_pretrained(folder)
     config.do_sample = temperature > 0
     sampled = {"temperature": temperature, "top_k": 0, "top_p": 1.0}
     for name, value in sampled.items():
         setattr(config, name, value if config.do_sample else None)
-    config._from_model_config = False  # which says that nobody chose these values
+    config._from_model_config = False  # the flag would mean that these values are defaults
     config.save_pretrained(folder)
 
 
 def check_policy(policy: str, source: Path) -> None:
-    """A ValueError unless a policy is whole, and to the bit the one that dvc.lock names.
+    """Raise a ValueError unless a policy is complete, and has the digest of dvc.lock.
 
-    `source`: the folder of its seed. dvc.lock has one digest for the seeds together.
+    `source`: the folder of its seed. dvc.lock has one digest for all seeds together.
     """
     outputs.check_exists(source)
     folder = source.parent
@@ -164,7 +164,7 @@ def check_policy(policy: str, source: Path) -> None:
 
 
 def read_digest(stage: str, folder: Path) -> str | None:
-    """The digest of an output of a stage in dvc.lock; None where it has none."""
+    """Digest of an output of a stage in dvc.lock; None: it has none."""
     content = read_yaml(LOCK_PATH) if LOCK_PATH.exists() else {}
     outs = content.get("stages", {}).get(stage, {}).get("outs", [])
     return next((out.get("md5") for out in outs if Path(out["path"]) == folder), None)
@@ -173,10 +173,10 @@ def read_digest(stage: str, folder: Path) -> str | None:
 def make_chat_template(
     tokenizer: PreTrainedTokenizerBase, prompt_template: str, tasks: set[str]
 ) -> str:
-    """The prompts of training as a chat template, in Jinja.
+    """Jinja chat template that renders prompts as in training.
 
-    A problem is the last message in `prompt_template`, a conversation the transcript of
-    `render_transcript`; of data with both tasks, a message alone is a problem.
+    A problem is the last message in `prompt_template`; a conversation is rendered as by
+    `render_transcript`. For data with both tasks, a single message is a problem.
     """
     start = get_bos_text(tokenizer)
     literals = map(_quote, (start + prompt_template).split(PLACEHOLDER))

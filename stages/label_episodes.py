@@ -1,12 +1,12 @@
-"""Preference pairs of episodes: of two with the same start, the one that was paid more.
+"""Preference pairs of episodes with the same start: the one with the higher reward is chosen.
 
     python -m stages label_episodes <pairs> --by episodes --preset .. --from .. --on episodes/..
 
-Writes pairs of each seed for `train: dpo`. Their log-ratios are over the tokens that the policy
-wrote; the environment's are read between them. Episodes in which the environment failed make none.
-One whose last turn was cut or could not be read is never the preferred one, whatever it was paid
-before: it would teach not to stop. Pairs are made of the largest differences of reward first; an
-episode is in one pair at most.
+Writes pairs of each seed for `train: dpo`. Their log-ratios are over the policy's tokens; the
+environment's tokens between them are only context. Episodes in which the environment failed are
+left out. An episode whose last turn was truncated or could not be parsed is never chosen, whatever
+its reward: it would teach not to stop. Pairs with the largest differences of reward come first; an
+episode is in at most one pair.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ class EpisodePairsPreset(Params):
     """Preference pairs from rewards of episodes."""
 
     max_pairs_per_start: int = Field(ge=1)
-    """Limit of pairs of a start, so that none dominates."""
+    """Limit of pairs per start, so that no start dominates."""
 
 
 class Config(Params):
@@ -44,7 +44,7 @@ def main(*words: str) -> None:
 
 
 def label_pairs(run: Run) -> dict[str, Any]:
-    """Write the pairs of one seed; returns their metrics. Refused if there are none."""
+    """Write the pairs of one seed; returns their metrics. A ValueError if there are none."""
     by_start: dict[str, list[Episode]] = defaultdict(list)
     for episode in lines.read_lines(run.source / EPISODES, Episode):
         by_start[episode.id].append(episode)
@@ -55,8 +55,8 @@ def label_pairs(run: Run) -> dict[str, Any]:
     ]
     if not pairs:
         raise ValueError(
-            f"{run.source / EPISODES}: expected starts with a whole episode that was paid more "
-            f"than another, found none in {len(by_start)}: play more episodes of a start "
+            f"{run.source / EPISODES}: expected starts with a finished episode of a higher reward "
+            f"than another, found none in {len(by_start)}: play more episodes per start "
             f"(num_episodes in the row of `episodes`), or with a policy that sometimes succeeds"
         )
     run.write("train.jsonl", pairs)
@@ -66,9 +66,9 @@ def label_pairs(run: Run) -> dict[str, Any]:
 
 
 def pair_episodes(episodes: Sequence[Episode], max_pairs: int) -> list[Preference]:
-    """Pairs of the best finished one with the worst, the second best with the second worst, ...
+    """Pairs of the best finished episode with the worst, the second best with the second worst, ...
 
-    Of the tokens that the policy wrote.
+    Their token ids are those that the policy wrote.
     """
     played = [item for item in episodes if item.ending != FAILED and item.sampled]
     ranked = sorted(played, key=lambda episode: (-episode.reward, episode.index))

@@ -5,16 +5,16 @@
 
 Both read a pool of each seed and the problems that it answers.
 
-`judge`: pairs of completions of a problem are drawn without looking at the answer checker, and a
-model says which is better. Writes preferences (`train.jsonl`, `heldout.jsonl`) and every verdict
+`judge`: draws pairs of completions of a problem, independent of the answer checker, and asks a
+model which is better. Writes preferences (`train.jsonl`, `heldout.jsonl`) and every verdict
 (`verdicts.jsonl`). Lee et al. 2023, "RLAIF", https://arxiv.org/abs/2309.00267; principles drawn
-from a constitution: Bai et al. 2022, https://arxiv.org/abs/2212.08073. The answer checker is asked
-afterwards, to measure the judge only.
+from a constitution: Bai et al. 2022, https://arxiv.org/abs/2212.08073. The answer checker only
+measures the judge afterwards.
 
-`revision`: the policy `from` criticises and revises the answers, after a constitution. Writes each
-round's original, critique and revision (`triples.jsonl`); the problems to learn from with their
-last revision, for SFT (`demonstrations.jsonl`); and pairs of the last revision over the first
-answer (`train.jsonl`, `heldout.jsonl`). Source: stages/loops/revision.py.
+`revision`: the policy `from` criticises and revises the answers by a constitution. Writes each
+round's original, critique and revision (`triples.jsonl`); the training problems with their last
+revision, for SFT (`demonstrations.jsonl`); and pairs of the last revision over the first answer
+(`train.jsonl`, `heldout.jsonl`). Source: stages/loops/revision.py.
 """
 
 from collections import Counter
@@ -45,15 +45,15 @@ from stages.seeding import derive_seed
 
 
 class JudgePreset(Params):
-    """The judge, its requests, and how its verdicts become labels."""
+    """The judge, its requests, and the rule from verdicts to labels."""
 
     judge: loading.JudgeConfig
     style: Style
-    """Of the request: `short` for the embedded model, which has learned it."""
+    """Style of the request: `short` for the embedded model, which was trained on it."""
     constitution: Literal["correct", "harmless", "none"]
-    """A principle is drawn from it for each pair."""
+    """Constitution, from which a principle is drawn for each pair."""
     reasoning: loading.ReasoningConfig | None
-    """Reasoning that the judge writes before it chooses; null: none."""
+    """Reasoning that the judge writes before its choice; null: none."""
     max_pairs_per_problem: int = Field(ge=1)
     rule: LabelRule
     injection_pairs: int = Field(ge=0)
@@ -82,7 +82,7 @@ def main(*words: str) -> None:
 
 
 def label_by_judge(run: Run) -> dict[str, Any]:
-    """Write the pairs of one seed, labelled by the judge of that seed; returns their metrics."""
+    """Write the pairs of one seed, labelled by that seed's judge; returns their metrics."""
     config, row = run.config, run.row
     preset, seed = config.preset, derive_seed(run.seed, "label_judge")
     prompts = Prompts(style=preset.style, constitution=preset.constitution)
@@ -128,7 +128,7 @@ def label_by_judge(run: Run) -> dict[str, Any]:
 def judge_side(
     run: Run, judge: Judge, prompts: Prompts, side: str, pairs: Sequence[PairToJudge], after: int
 ) -> tuple[list[Verdict], Counter[str]]:
-    """Verdicts on the pairs of a side, and their cost in tokens; parts of a killed run are kept.
+    """Verdicts on the pairs of a side, and their cost in tokens; resumes a killed run.
 
     `after`: the number of messages that follow.
     """
@@ -162,7 +162,7 @@ def attack_judge(
 
 
 def revise_answers(run: Run) -> dict[str, Any]:
-    """Write the revisions of one seed, by the policy of that seed; returns their metrics."""
+    """Write the revisions of one seed by that seed's policy; returns their metrics."""
     config, row = run.config, run.row
     preset, seed = config.preset, derive_seed(run.seed, "label_revision")
     max_tokens = preset.max_prompt_tokens + preset.max_new_tokens

@@ -4,9 +4,9 @@
 
 Reads a pool of each seed and the problems that it answers. `prefer(prompt, first, second)` of
 stages/rewards/own/mine.py returns the probability that the first of two completions is the better
-one. It is asked in both orders, as a judge is (`label_feedback`), of pairs that are drawn without
-looking at the answer checker. Writes preferences (`train.jsonl`, `heldout.jsonl`) and every verdict
-(`verdicts.jsonl`). The answer checker is asked afterwards, to measure the labeller only.
+one. It sees each pair in both orders, as a judge does (`label_feedback`); pairs are drawn without
+the answer checker. Writes preferences (`train.jsonl`, `heldout.jsonl`) and every verdict
+(`verdicts.jsonl`). The answer checker is used only afterwards, to measure the labeller.
 """
 
 from collections.abc import Callable, Iterable
@@ -36,15 +36,15 @@ from stages.runtime import process
 from stages.seeding import derive_seed
 
 PROMPTS = Prompts(style="short", constitution="none")
-"""Without a principle: the labeller reads the problem and two completions alone."""
+"""Without a principle: the labeller reads only the problem and two completions."""
 Prefer = Callable[[Prompt, str, str], float]
 
 
 class OwnPairsPreset(Params):
-    """How many pairs are labelled, and how their probabilities become labels."""
+    """Number of labelled pairs, and the rule by which probabilities become labels."""
 
     max_pairs_per_problem: int = Field(ge=1)
-    """Limit of pairs of a problem, so that no problem dominates."""
+    """Most pairs per problem, so that no problem dominates."""
     rule: LabelRule
 
 
@@ -65,15 +65,18 @@ def label_pairs(run: Run) -> dict[str, Any]:
     preset, seed = run.config.preset, derive_seed(run.seed, "label_own")
     prefer = load_labeller(run.row.by)
     metrics, verdicts = dict[str, Any](), list[Verdict]()
-    for side in pools.SIDES:
-        pairs = judging.choose_pairs(
+    pairs = {
+        side: judging.choose_pairs(
             pools.read_pools(run.row.source, run.seed, side), PROMPTS,
             max_pairs=preset.max_pairs_per_problem, seed=seed,
-        )  # fmt: skip
-        tracked = run.track(pairs, label=side, unit="pairs")
+        )
+        for side in pools.SIDES
+    }  # fmt: skip
+    for side, tracked in run.track_parts(pairs, "pairs"):
         of_side = label_side(tracked, prefer, preset.rule, side, run.row.by)
-        run.write(f"{side}.jsonl", judging.make_preferences(pairs, of_side, preset.rule, "own"))
-        truth = judging.correctness_and_lengths(pairs)
+        labelled = judging.make_preferences(pairs[side], of_side, preset.rule, "own")
+        run.write(f"{side}.jsonl", labelled)
+        truth = judging.correctness_and_lengths(pairs[side])
         metrics[side] = judge_quality.summarise_verdicts(of_side, *truth, seed)
         headline = judge_quality.select_headline(metrics[side])
         run.log(0, {f"{side}/{name}": value for name, value in headline.items()})
@@ -92,7 +95,7 @@ def load_labeller(name: str) -> Prefer:
 def label_side(
     pairs: Iterable[PairToJudge], prefer: Prefer, rule: LabelRule, side: str, name: str
 ) -> list[Verdict]:
-    """The verdict on each pair; a ValueError names one on which the labeller failed."""
+    """Verdict on each pair; a ValueError names the pair on which the labeller failed."""
     verdicts = list[Verdict]()
     for pair in pairs:
         ask = partial(ask_labeller, prefer, pair.prompt)
@@ -102,7 +105,7 @@ def label_side(
 
 
 def ask_labeller(prefer: Prefer, prompt: Prompt, first: str, second: str) -> float:
-    """P(the first is better); a ValueError for an error or another result than a probability."""
+    """P(the first is better); a ValueError for an error, or a result that is not a probability."""
     place = f"on problem '{prompt.id}', completions {first!r:.80} and {second!r:.80}"
     try:
         with exit_is_error():

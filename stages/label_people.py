@@ -1,27 +1,27 @@
-"""Labels of people, or of another project, out of a file: preference pairs, or step labels.
+"""Labels from people, or from another project, in a file: preference pairs or step labels.
 
     python -m stages label_people <pairs> --by people --preset .. --from base --on raw/<file>
     python -m stages steps_people <steps> --by people --preset .. --from base --on raw/<file>
 
 A data set of the hub is named as `--on hub/<owner>/<name>`, its version and split in the preset.
-Both read a file and the tokenizer of the policy `from`; they write rows in tokens to learn from and
-held out (the same for every seed, so in no seed's folder), and every row that is left out, with its
-line and the reason.
+Both read a file and the tokenizer of the policy `from`. They write tokenised rows to learn from and
+held-out ones (the same for every seed, so in no seed's folder), and all rows that are left out,
+with line and reason.
 
 `label_people` reads pairs of answers to one prompt, ratings, rankings, or completions that are
-labelled good or bad, in whatever form people keep them (sources/preference_files). People who
-disagree about two answers become one pair with a soft label (sources/preference_votes). Labelled
-completions without a pair are for KTO alone (`train_labelled.jsonl`). The side of a pair depends on
-the opening of its conversation (the text before the first answer) alone, so neither a prompt nor
-two turns of one conversation are on both sides. Conversations that open as a dev or test prompt
-does are left out, and counted: policies are tested on those.
+labelled good or bad, in all common forms (sources/preference_files). Contradicting votes on two
+answers become one pair with a soft label (sources/preference_votes). Only KTO learns from labelled
+completions without a pair (`train_labelled.jsonl`). The side of a pair depends only on the opening
+of its conversation (the text before the first answer), so neither a prompt nor two turns of one
+conversation are on both sides. Conversations with the opening of a dev or test prompt are left out,
+and counted: policies are tested on those.
 
 `steps_people` reads PRM800K (Lightman et al. 2023), Math-Shepherd (Wang et al. 2024), MATH-APS (Luo
 et al. 2024) or ProcessBench (Zheng et al. 2024), and writes solutions tokenised step by step with
-their labels, for a process reward model. The side of a solution depends on its prompt alone;
-ProcessBench is held out whole. What a label means, and what becomes of neutral ratings, of steps
-after an error and of those with the separator inside (`cut_at_separator` counts them):
-sources/step_files, prm800k, math_aps.
+their labels, for a process reward model. The side of a solution depends only on its prompt;
+ProcessBench is entirely held out. The meaning of a label, neutral ratings, steps after an error and
+steps with the separator inside (counted by `cut_at_separator`): sources/step_files, prm800k,
+math_aps.
 """
 
 import sys
@@ -52,9 +52,9 @@ class PeoplePreset(FileLimits):
     """Form of a file of preferences, and the share that is held out."""
 
     columns: preference_files.PairColumns = preference_files.PairColumns()
-    """Names of the file's columns; where none is set, they are found by their usual names."""
+    """Names of the file's columns; if none is set, the usual names."""
     ignore: list[str] = Field(default_factory=list)
-    """Columns, and keys of messages, that say something and may be dropped."""
+    """Columns, and keys of messages, with content that may be dropped."""
     heldout_share: float = Field(gt=0, lt=1)
     """Share of the conversations that reward models are tested on."""
 
@@ -64,13 +64,13 @@ class StepFilePreset(FileLimits):
 
     format: step_files.Format
     ignore: list[str] = Field(default_factory=list)
-    """Columns that say something and may be dropped."""
+    """Columns with content that may be dropped."""
     prompt_template: str = Field(pattern=r"\{question\}")
-    """As data.prompt_template."""
+    """Template of a prompt, in the form of data.prompt_template."""
     separator: str = Field(min_length=1)
-    """Text after a step, on which the process model's preset splits."""
+    """Text after a step, at which the process model's preset splits."""
     heldout_share: float = Field(ge=0, le=1)
-    """Share of the problems that process models are tested on; of a test set all."""
+    """Share of the problems that process models are tested on; a test set is held out entirely."""
 
 
 class PeopleLabelling(Params):
@@ -99,7 +99,7 @@ def main(*words: str) -> None:
 
 
 def read_pairs(run: Run) -> dict[str, Any]:
-    """Write preference pairs, or labelled completions, out of files; returns their metrics."""
+    """Write the preference pairs, or labelled completions, of files; returns their metrics."""
     table_row, preset = run.row, run.config.preset
     parsed, report = read_rows(run, preference_files.read_preferences, preset.columns)
     bad = [row for row in parsed if isinstance(row, BadRow)]
@@ -144,9 +144,9 @@ def read_pairs(run: Run) -> dict[str, Any]:
 
 
 def read_rows(run: Run, read: Callable[..., Any], form: Any) -> tuple[list[Any], SourceReport]:
-    """Rows of the files under data/raw, or of the data set of the hub, that `on` names; the report.
+    """Rows of the files under data/raw, or the data set of the hub, that `on` names; their report.
 
-    The report is printed.
+    The report is also printed.
     """
     preset, report = run.config.preset, SourceReport(path=run.row.on)
     kind, _, name = run.row.on.partition("/")
@@ -158,7 +158,7 @@ def read_rows(run: Run, read: Callable[..., Any], form: Any) -> tuple[list[Any],
 
 
 def read_steps(run: Run) -> dict[str, Any]:
-    """Write step labels out of a file; returns their metrics."""
+    """Write the step labels of a file; returns their metrics."""
     table_row, preset = run.row, run.config.preset
     parsed, _ = read_rows(run, step_files.read_solutions, preset.format)
     bad = [row for row in parsed if isinstance(row, BadRow)]

@@ -1,18 +1,18 @@
-"""A teacher's completions as demonstrations, and the teacher beside them: off-policy distillation.
+"""A teacher's completions as demonstrations, with the teacher: off-policy distillation.
 
     python -m stages label_teacher <pairs> --by teacher --preset .. --from .. --on pools/<pool>
 
 Reads the pool of each seed, and the policy `from`, which is the teacher. Writes every completion of
-the pool as a row of `demonstrations.jsonl`, right or wrong and equal ones as often as they were
-drawn: only so are they samples of the teacher's distribution. A truncated one is the beginning of a
-sample, and its tokens count as well. `model/` is the teacher, a second name for its files: so what
-learns from this row depends on the teacher's weights, of which a pool knows the name alone.
+the pool as a row of `demonstrations.jsonl`, right or wrong, equal ones as often as they were drawn:
+only then are they samples of the teacher's distribution. A truncated completion is the beginning of
+a sample, and its tokens count as well. `model/` has hard links to the teacher's files, so that
+trainings on this row depend on the teacher's weights: a pool has only its name.
 
 `train: sft` with a preset such as `forward_kl` learns the teacher's distribution at each token
-(`algorithms/forward_kl`); with `sft` or `rejection_sampling`, its tokens. A pool of another policy
-than the teacher is distillation on texts of that policy: supervised distillation, if it is not the
-one that learns (Agarwal et al., GKD, 2024, https://arxiv.org/abs/2306.13649). `metrics.json` names
-both, `teacher` and `pool_policy`.
+(`algorithms/forward_kl`); with `sft` or `rejection_sampling`, its tokens. If the pool is from a
+policy other than the teacher, the teacher is distilled on that policy's texts: supervised
+distillation, unless that policy is the student (Agarwal et al., GKD, 2024,
+https://arxiv.org/abs/2306.13649). `metrics.json` names both, `teacher` and `pool_policy`.
 """
 
 import shutil
@@ -32,7 +32,7 @@ class TeacherPreset(Params):
     """Demonstrations from all completions of a pool."""
 
     max_samples_per_problem: int | None = Field(ge=1)
-    """The first so many completions of each problem, which are independent draws; null: all."""
+    """Number of completions of each problem, the first ones, independent draws; null: all."""
 
 
 class Config(Params):

@@ -29,9 +29,9 @@ class VerifierPreset(Params):
     """Preference pairs from verdicts."""
 
     max_pairs_per_problem: int = Field(ge=1)
-    """Limit of pairs of a problem, so that no problem dominates."""
+    """Most pairs per problem, so that no problem dominates."""
     flip_percent: int = Field(default=0, ge=0, le=100)
-    """Per cent of the training pairs in which chosen and rejected change places; 50 leaves nothing
+    """Per cent of the training pairs in which chosen and rejected are exchanged; 50 leaves nothing
     to learn."""
 
 
@@ -39,7 +39,7 @@ class SelectionPreset(Params):
     """Demonstrations from right completions."""
 
     max_per_problem: int = Field(ge=1)
-    """Limit of demonstrations of a problem, so that easy problems do not dominate."""
+    """Most demonstrations per problem, so that easy problems do not dominate."""
 
 
 class VerifierLabelling(Params):
@@ -66,12 +66,10 @@ def main(*words: str) -> None:
 
 
 def label_pairs(run: Run) -> dict[str, Any]:
-    """Write the pairs of one seed; returns their metrics. Refused if there are none to learn from.
-
-    The metrics are by side.
-    """
+    """Write the pairs of one seed; returns metrics by side. A ValueError without train pairs."""
     metrics: dict[str, Any] = {}
-    for side in pools.SIDES:
+    problems = {side: pools.read_pools(run.row.source, run.seed, side) for side in pools.SIDES}
+    for side, tracked in run.track_parts(problems, "problems"):
         labelled = [
             verifier_labels.label_pairs(
                 prompt,
@@ -79,9 +77,7 @@ def label_pairs(run: Run) -> dict[str, Any]:
                 max_pairs=run.config.preset.max_pairs_per_problem,
                 seed=derive_seed(run.seed, "label_verifier", prompt.id),
             )
-            for prompt, pool in run.track(
-                pools.read_pools(run.row.source, run.seed, side), label=side, unit="problems"
-            )
+            for prompt, pool in tracked
         ]
         if side == "train" and (percent := run.config.preset.flip_percent):
             seed = derive_seed(run.seed, "label_verifier", "flips")
@@ -101,7 +97,7 @@ def label_pairs(run: Run) -> dict[str, Any]:
 
 
 def select_demonstrations(run: Run) -> dict[str, Any]:
-    """Write the demonstrations of one seed; returns their metrics. Refused if there are none."""
+    """Write the demonstrations of one seed; returns their metrics. A ValueError without any."""
     problems = pools.read_pools(run.row.source, run.seed, "train")
     selected = [
         verifier_labels.select_demonstrations(
@@ -117,7 +113,7 @@ def select_demonstrations(run: Run) -> dict[str, Any]:
     )
     if not metrics["kept"]:
         raise ValueError(
-            f"{run.row.source}: expected right completions that ended by themselves, found none: "
+            f"{run.row.source}: expected right completions that are not truncated, found none: "
             f"{metrics}. Sample more of each problem (section sampling: num_samples, "
             f"max_new_tokens), or from a policy that sometimes solves them."
         )

@@ -13,14 +13,14 @@
     for step in library.grpo(model, tokenizer, prompts, reward, **settings):
         print(step.index, step.metrics["reward/mean"])
 
-Each trains the model in place. It goes on where a killed run was, to the same bits:
+Each trains the model in place. A killed run can be resumed, with the same result bit by bit:
 
     state = library.State.load("folder")
     for step in library.grpo(model, tokenizer, prompts, reward, **settings, state=state):
         state.save("folder")
 
 In an environment (`stages/environments/environment.py`) over several turns, `prompts` are the rows
-that episodes start from, and the environment pays:
+that episodes start from, and the environment computes the rewards:
 
     limits = EpisodeLimits(max_turns=2, max_turn_tokens=8, max_tokens=48)
     for step in library.grpo(model, tokenizer, rows, environment=Game, limits=limits, num_steps=2):
@@ -89,19 +89,19 @@ def sft(  # noqa: PLR0913
 ) -> Iterator[Step]:
     """Supervised fine-tuning of `model`, in place; one step per optimizer step.
 
-    The loss is the mean - log p over the completion tokens of a step, the end token included.
+    The loss is the mean of -log p over the completion tokens of a step, the end token included.
 
     Args:
         model, tokenizer, seed, compute, state: as of `grpo`.
         rows: each with texts under `prompt`, as the model is to read it (with its chat template
             applied), and `completion`, as it is to write it; both are joined as they stand. The
             begin and end tokens of the tokenizer are added.
-        num_epochs, batch_size: passes over the rows, and rows of an optimizer step.
+        num_epochs, batch_size: passes over the rows, and rows per optimizer step.
         learning_rate: constant, after a warm-up over a twentieth of the steps.
 
-    A ValueError for what cannot be trained, as of `grpo`, and for a row without these texts.
+    Raises ValueError as `grpo` does, and for a row without these texts.
     """
-    if num_epochs == 0:  # which the pipeline may ask for
+    if num_epochs == 0:  # which the pipeline allows
         raise ValueError("num_epochs: expected a number above 0, found 0: nothing would be learned")
     sizes = {"num_epochs": num_epochs, "batch_size": batch_size}
     config = configure(SftConfig, **sizes, optim=make_optim(learning_rate))
@@ -139,10 +139,10 @@ def dpo(  # noqa: PLR0913
     Args:
         model, tokenizer, seed, compute, state: as of `grpo`.
         rows: each with texts under `prompt`, `chosen` and `rejected`; see `sft`.
-        preset: an entry of presets.yaml that is a loss of pairs: of `train: dpo`, but for `kto`.
+        preset: an entry of presets.yaml with a loss of pairs: `train: dpo`, except `kto`.
         num_epochs, batch_size, learning_rate: see `sft`.
 
-    A ValueError for what cannot be trained, as of `grpo`, and for a row without these texts.
+    Raises ValueError as `grpo` does, and for a row without these texts.
     """
     optim, sizes = make_optim(learning_rate), {"num_epochs": num_epochs, "batch_size": batch_size}
     config = configure(PreferenceConfig, **sizes, optim=optim, num_checkpoints=0)
@@ -184,32 +184,32 @@ def grpo(  # noqa: PLR0913
     compute: ComputeConfig = COMPUTE,
     state: State | None = None,
 ) -> Iterator[Step]:
-    """Train `model` in place, a frozen copy of itself as the reference; one step per rollout batch.
+    """Train `model` in place, with a frozen copy as the reference; one step per rollout batch.
 
     Sets torch to deterministic algorithms and one thread, for the whole process, and switches the
     model's dropout off.
 
     Args:
         model, tokenizer: a causal language model of transformers, its weights in float32; or a
-            model of peft with adapters such as LoRA, which alone are trained then.
+            model of peft, of which only the adapters (such as LoRA) are trained.
         prompts: texts, as the model is to read them (with its chat template applied). The begin
-            token of the tokenizer is added where it is missing.
-            In an environment: rows that `Environment.start` takes, an `id` in each or in none.
+            token of the tokenizer is added where it is missing. In an environment: rows that
+            `Environment.start` takes, an `id` in each or in none.
         reward: prompt and completion -> what the completion is worth. None in an environment. The
             prompt is one of `prompts`, so that it can look up an answer: `answers[prompt]`.
-        environment: makes the environment of one episode, for example its class.
+        environment: function that makes the environment of an episode, such as its class.
         limits: of episodes in an environment.
-        preset: an entry of presets.yaml that is one of `train: grpo`.
+        preset: an entry of presets.yaml with `train: grpo`.
         num_steps, prompts_per_step, group_size, max_new_tokens: see `GroupRlConfig`. In an
             environment the lengths are those of `limits`.
         learning_rate: constant, after a warm-up over a twentieth of the steps.
-        seed: of the order of prompts and of sampling.
+        seed: for the order of prompts and for sampling.
         compute: see `ComputeConfig`; `gradient_checkpointing` is true or false here.
-        state: where to go on from; changed with each step. `model` is then the one of the first
+        state: state to resume from; changed with each step. `model` is then the one of the first
             start, before any step, since a copy of it is the reference.
 
-    A ValueError for what cannot be trained: weights that are not finite or not in float32, a preset
-    that needs more than a reward, a state that began from another model or by another method.
+    Raises ValueError for weights that are not finite or not in float32, for a preset that needs
+    more than a reward, and for a state that began from another model or by another method.
     """
     if environment is not None:
         max_new_tokens = limits.max_sampled_tokens()
@@ -230,7 +230,7 @@ ConfigT = TypeVar("ConfigT", bound=Params)
 
 
 def configure(config: type[ConfigT], **arguments: Any) -> ConfigT:
-    """The configuration of these arguments; a ValueError with a line for each that is wrong."""
+    """A configuration of these arguments; a ValueError with a line for each wrong one."""
     try:
         return config.model_validate(arguments)
     except ValidationError as error:
@@ -248,14 +248,14 @@ def make_optim(learning_rate: float) -> OptimConfig:
 def begin(
     model: nn.Module, state: State | None, method: str, compute: ComputeConfig
 ) -> tuple[PreTrainedModel, State]:
-    """The model of transformers in `model`, and the state to go on from, which may be a new one.
+    """The transformers model in `model`, and the state to resume from, or a new one.
 
-    A ValueError for an `auto` that the pipeline alone decides.
+    A ValueError for an `auto` that only the pipeline decides.
     """
     if compute.gradient_checkpointing == AUTO:
         raise ValueError(
             "compute.gradient_checkpointing: expected true or false, found auto, which the "
-            "pipeline decides by a forecast of its stage: pass one of them"
+            "pipeline decides by a forecast of its stage: pass true or false"
         )
     inner, state = get_inner_model(model), state or State()
     check_start(inner, state, method)
@@ -265,7 +265,7 @@ def begin(
 def make_policy(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, compute: ComputeConfig
 ) -> Policy:
-    """The model as the policy that is trained."""
+    """Policy of the model, for training."""
     prepared = policy.prepare_model(model, compute, setup(compute))
     return Policy(prepared, compute, model_tokenizer.pad_id(tokenizer))
 
@@ -319,16 +319,16 @@ def encode_rows(
 
 
 def get_vocabulary_size(model: PreTrainedModel) -> int:
-    """Number of the tokens that the model has embeddings of."""
+    """Number of token embeddings of the model."""
     return model.config.get_text_config(decoder=True).vocab_size
 
 
 def check_start(model: PreTrainedModel, state: State, method: str) -> None:
-    """Raise a ValueError if `state` began otherwise; note a new start.
+    """Record the start in `state`; a ValueError if it has one of another model, function or preset.
 
-    The reference is a copy of the model at the start: from other weights, the KL would be measured
-    from another policy. `method` has the optimizer's moments and the order of the rows. A state
-    that was saved without a digest passes.
+    The reference is a copy of the model at the start; other weights would change what the KL is
+    measured from. `method`: the function and preset, to which the optimizer's moments and the order
+    of rows belong. A state that was saved without a digest passes.
     """
     digest, ignored = hashlib.sha256(method.encode()), tuple(_list_random_adapters(model))
     for name, value in sorted(model.state_dict().items()):
@@ -339,19 +339,19 @@ def check_start(model: PreTrainedModel, state: State, method: str) -> None:
     if state.step and state.start not in (None, digest.hexdigest()):
         raise ValueError(
             f"state, after {state.step} steps, began from another model than the one passed, or by "
-            f"another function or preset: pass those of the first start, the model as it was "
-            f"before training, or no state to start anew from this one"
+            f"another function or preset: pass the same ones as at first, the model as it was "
+            f"before training, or pass no state to start anew from this model"
         )
     state.start = digest.hexdigest()
 
 
 def _list_random_adapters(model: PreTrainedModel) -> Iterator[str]:
-    """Beginnings of names of weights that peft draws anew whenever it adds an adapter.
+    """Prefixes of names of weights that peft draws at random when it adds an adapter.
 
-    The B of LoRA is none: it is zero in a new adapter, so that A changes nothing, and another one
-    in an adapter that was trained.
+    LoRA's B is not among them: it is zero in a new adapter, so that A changes nothing, and nonzero
+    in a trained one.
     """
-    from peft.tuners.tuners_utils import BaseTunerLayer  # takes seconds, and few need it
+    from peft.tuners.tuners_utils import BaseTunerLayer  # slow, and seldom needed
 
     for path, module in model.named_modules():
         if isinstance(module, BaseTunerLayer):
@@ -368,7 +368,7 @@ def make_task(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
 ) -> Task:
-    """Task of texts and a reward, or of rows and an environment; a ValueError for a mixture."""
+    """Task from texts and a reward, or from rows and an environment; a ValueError for a mixture."""
     if (reward is None) == (environment is None):
         problem = "neither" if reward is None else "both"
         raise ValueError(f"expected a reward or an environment, found {problem}")
@@ -377,8 +377,8 @@ def make_task(
     if len(prompts) != len(texts if environment is None else rows):
         kinds = sorted({type(prompt).__name__ for prompt in prompts})
         raise ValueError(
-            f"expected texts as prompts, or in an environment rows, each a mapping, found "
-            f"{', '.join(kinds)}: pass one kind; of a conversation the text that "
+            f"expected prompts that are texts, or in an environment rows (mappings), found "
+            f"{', '.join(kinds)}: pass one kind; for a conversation, the text that "
             f"`tokenizer.apply_chat_template` makes, with tokenize=False"
         )
     if environment is not None:
@@ -402,7 +402,7 @@ def make_task(
 def make_models(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, compute: ComputeConfig
 ) -> RlModels:
-    """The model as a policy, with a frozen copy of it as the reference, and its sampler."""
+    """The model as a policy, its sampler, and a frozen copy as the reference."""
     device, reference = setup(compute), copy.deepcopy(model)
     return RlModels(
         policy=make_policy(model, tokenizer, compute),
@@ -413,7 +413,7 @@ def make_models(
 
 
 def get_inner_model(model: nn.Module) -> PreTrainedModel:
-    """The model of transformers; of a model of peft the one inside, with adapters in its layers.
+    """The model of transformers, or the one inside a model of peft, with adapters in its layers.
 
     A ValueError for any other model, and for weights that are not finite or not in float32.
     """
@@ -443,7 +443,7 @@ def get_inner_model(model: nn.Module) -> PreTrainedModel:
 def make_prompts(
     texts: Sequence[str], model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> list[Prompt]:
-    """Prompts of texts, in the tokens that the pipeline has; `question` is the user's text."""
+    """Prompts from texts, tokenized as in the pipeline; `question` is the user's text."""
     start = prompting.get_text_start(tokenizer)
     starting = [text if text.startswith(start) else start + text for text in texts]
     token_ids, name = prompting.tokenize(starting, tokenizer), model.config.name_or_path
@@ -458,7 +458,7 @@ def make_prompts(
 def load_method(preset: str, max_new_tokens: int) -> Method:
     """An entry of presets.yaml that learns from one reward per completion; else a ValueError.
 
-    Lengths that are `auto` follow from `max_new_tokens`, as for a model that params.yaml names.
+    Lengths that are `auto` follow from `max_new_tokens`, as in the pipeline.
     """
     params = {"model": {"path": "the user's"}, "grpo": {"max_new_tokens": max_new_tokens}}
     content = {"presets": {preset: read_yaml(PRESETS).get(preset)}}
@@ -468,18 +468,18 @@ def load_method(preset: str, max_new_tokens: int) -> Method:
         if method.advantage not in ("step_zscore", "teacher"):
             return method.for_engine("transformers")
     raise ValueError(
-        f"expected a preset of `train: grpo` that learns from one reward per completion, such as "
+        f"expected a preset of GRPO that learns from one reward per completion, such as "
         f"dr_grpo, found '{preset}': pass one of those that stages/README.md lists"
     )
 
 
 def load_loss(preset: str) -> PreferencePreset:
-    """An entry of presets.yaml that is a loss of preference pairs; else a ValueError."""
+    """An entry of presets.yaml with a loss of preference pairs; else a ValueError."""
     with suppress(ValidationError):
         loss = PreferencePreset.model_validate(read_yaml(PRESETS).get(preset))
         if loss.kind != KTO:
             return loss
     raise ValueError(
-        f"expected a preset of `train: dpo` that is a loss of pairs, such as simpo, found "
+        f"expected a preset of DPO with a loss of pairs, such as simpo, found "
         f"'{preset}': pass one of those that stages/README.md lists"
     )

@@ -1,6 +1,7 @@
-"""Work that this process has done inside of calls that take minutes, for lines of progress alone.
+"""Counters of work within calls that take minutes, only for the display of progress.
 
-No output may depend on it. What counts adds to `COUNTS`; `loops/run` reads it, by its unit:
+No output may depend on them. Code that does the work adds to `COUNTS`, by unit; `loops/run` reads
+it:
 
     rows          read from files of data
     texts         tokenized

@@ -1,12 +1,12 @@
 """Files that the user's code opens: each is a dependency of the rows that name it, or refused.
 
-DVC knows the user's code by `data/own/<file>` (`trace_code`): what it imports, and the files that
-its rows list. An edit of another file would go unnoticed, and results of before would stand as
-those of after. So Python's audit events are listened to. What is opened for reading below the
-checkout or the home folder, while a function of the user's is on the stack, has to be one of these
-files, an output of DVC's, or of the environment: Python, its packages, this package, or in a hidden
-folder such as `~/.cache`. So a module whose name is computed is refused, too. What C or Rust code
-opens, and what another program does, is not seen.
+DVC knows the user's code by `data/own/<file>` (`trace_code`): its imports, and the files that its
+rows list. An edit of another file would go unnoticed, and old results would stand as new ones. So a
+hook listens to Python's audit events. A file opened for reading below the checkout or the home
+folder, while the user's code is on the stack, has to be one of these files, an output of DVC, or a
+file of the environment: Python, its packages, this package, or a hidden folder such as `~/.cache`.
+So a module with a computed name is refused, too. Files that C, Rust or other programs open are not
+seen.
 """
 
 import json
@@ -22,24 +22,24 @@ DATA, RAW = "data", "raw"
 
 
 class UnlistedFileError(SystemExit):
-    """The user's code opened a file that is no dependency.
+    """Error: the user's code opened a file that is not a dependency.
 
-    No Exception: that would be an error of one completion or episode, which may be caught, and the
-    stage would end well.
+    Not a subclass of Exception: as an error of one completion or episode it might be caught, and
+    the stage would succeed.
     """
 
 
 _allowed: dict[str, tuple[str, frozenset[str]]] = {}
 """File of the user's code -> its word in `own/<word>`, and the files that it may open."""
 _state: dict[str, Path | None] = {"checkout": None}
-"""The working folder at the first `watch`, which own code may change; None: nothing is watched."""
+"""The working folder at the first `watch`: the user's code may change it; None: no watch."""
 
 
 def watch(own: Path, files: Collection[str] = ()) -> None:
-    """Refuse, from now on, what a file in `own/` opens and nothing lists.
+    """Refuse from now on files that a file in `own/` opens and no row lists.
 
-    Without its digests, as outside of the pipeline, nothing is recorded, nor refused. `files`:
-    further ones that DVC knows.
+    Without its digests, as outside of the pipeline, nothing is refused. `files`: further files that
+    DVC knows.
     """
     digests, word = Path(DATA, OWN, own.stem), own.stem
     if not digests.is_file():
@@ -56,14 +56,14 @@ def watch(own: Path, files: Collection[str] = ()) -> None:
 
 
 def _listen(event: str, arguments: tuple[Any, ...]) -> None:
-    """Raise an UnlistedFileError for a file that is opened and may not be."""
+    """Raise an UnlistedFileError if a file is opened that may not be."""
     if event != "open" or not isinstance(arguments[0], str | bytes):
         return
     flags = arguments[2] or 0
     if flags & os.O_ACCMODE == os.O_WRONLY or flags & os.O_TRUNC:  # nothing is read
         return
     path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - outputs are links
-    if path.endswith(".pyc"):  # of `a/__pycache__/b.cpython-312.pyc` the source
+    if path.endswith(".pyc"):  # the source of `a/__pycache__/b.cpython-312.pyc`
         path = str(Path(path).parents[1] / f"{Path(path).name.partition('.')[0]}.py")
     name = _name_unknown(Path(path))
     if name is None or not Path(path).is_file() or (source := _find_reader()) is None:
@@ -78,7 +78,7 @@ def _listen(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _name_unknown(path: Path) -> str | None:
-    """A file as a row would name it; None where it is an output or of the environment."""
+    """A file as a row would name it; None if it is an output or of the environment."""
     checkout, home = _state["checkout"], Path.home()
     root = next((root for root in (checkout, home) if root and path.is_relative_to(root)), None)
     if root is None or root == Path(root.anchor):
@@ -93,7 +93,7 @@ def _name_unknown(path: Path) -> str | None:
 
 
 def _find_reader() -> str | None:
-    """The innermost file of the user's whose code is at work."""
+    """The innermost file of the user's code on the stack."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename not in _allowed:
         frame = frame.f_back

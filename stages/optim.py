@@ -28,7 +28,7 @@ class OptimConfig(Params):
 
 
 def make_adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """AdamW, with betas 0.9 and 0.95, over the parameters that need a gradient.
+    """AdamW, with betas 0.9 and 0.95, of the parameters that need a gradient.
 
     Only parameters of two axes or more decay (`weight_decay`).
     """

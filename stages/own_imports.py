@@ -1,11 +1,10 @@
-"""What the user's files import from outside of this package.
+"""Imports of the user's files from outside of this package.
 
 Imports are followed to every module whose file is neither the interpreter's nor an installed
-package's: beside README.md, in `src/`, in an editable install. Of an installed package
-constraints.txt pins the version; for one that it does not pin stands its file METADATA, which has
-the version. Source is parsed, nothing is executed: an import inside a function counts, one under
-`if TYPE_CHECKING:` does not, and what `importlib.import_module` would import is not seen
-(`opened_files` refuses it).
+package's: beside README.md, in `src/`, in an editable install. An installed package counts by its
+version, which constraints.txt pins or else its file METADATA has. Source is parsed, not executed:
+an import inside a function counts, one under `if TYPE_CHECKING:` does not, and a call of
+`importlib.import_module` is not seen (`opened_files` refuses it).
 """
 
 import ast
@@ -21,7 +20,7 @@ from stages.code_origin import OWN, PACKAGE, is_installed, is_of_library
 from stages.runtime.versions import normalize
 
 LINKS, LINK = f"{PACKAGE.name}/.own_links/", ".link"
-"""Folder for links to such files, by which DVC notices edits of them, and how their names end."""
+"""Folder and suffix of links to such files, through which DVC notices edits."""
 METADATA = "METADATA"
 """File of an installed package with its name and version."""
 
@@ -32,15 +31,15 @@ def follow_imports(
     list_files: Callable[[str], Collection[str]],
     pins: Collection[str],
 ) -> dict[str, Path]:
-    """What the files of `own/` among these import from elsewhere: name -> file.
+    """Files outside of this package that the files of `own/` import: name -> file.
 
-    A file of the checkout is named by its path, another by that of a link to it.
+    The name is the path of a file in the checkout, else that of a link to it.
 
     Args:
-        files: relative to `root`; what a file of this package imports of it is among them.
+        files: relative to `root`, with all that they import from this package.
         root: the checkout.
-        list_files: what importing a module of this package reads, relative to `root`.
-        pins: names of the packages whose versions constraints.txt has.
+        list_files: files that importing a module of this package reads, relative to `root`.
+        pins: names of the packages that constraints.txt pins.
     """
     needed: dict[str, Path] = {}
     pending = [(root / file, "") for file in files if f"/{OWN}/" in file]
@@ -52,7 +51,7 @@ def follow_imports(
                     name_file(file, name, root): (file, name_of)
                     for name, file, name_of in locate(module, pins)
                 }
-            else:  # what a file of this package imports of it is known
+            else:  # imports within this package are in `files`
                 new = {
                     file: (root / file, "") for file in (list_files(module) if importing else ())
                 }
@@ -72,9 +71,9 @@ def name_file(path: Path, name: str, root: Path) -> str:
 
 
 def list_imports(path: Path, module: str) -> set[str]:
-    """Dotted names that a file may import; of `from a import b` both a and a.b.
+    """Dotted names that a file may import; for `from a import b` both a and a.b.
 
-    `module`: its own name, on which relative imports depend.
+    `module`: the file's module name, for relative imports.
     """
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     parents, names = package.split("."), set[str]()
@@ -91,11 +90,13 @@ def list_imports(path: Path, module: str) -> set[str]:
             above = parents[: len(parents) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-    return {name for name in names if name and not name.startswith(".")}  # above the top: an error
+    return {
+        name for name in names if name and not name.startswith(".")
+    }  # relative imports above the top fail
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """All that may run."""
+    """All nodes that may run."""
     yield node
     children = ast.iter_child_nodes(node)
     if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
@@ -105,14 +106,14 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def locate(module: str, pins: Collection[str]) -> Iterator[tuple[str, Path, str]]:
-    """Name, file and module of what importing a module reads, but for pinned packages.
+    """Name, file and module of each file that importing a module reads, except pinned packages.
 
-    The name is the file's place in `sys.path`; the module is empty for a package's METADATA.
+    The name is the path below an entry of `sys.path`; the module is empty for METADATA.
     """
     words, folders = module.split("."), None
     for length in range(1, len(words) + 1):
         spec = find_spec(".".join(words[:length]), folders)
-        if spec is None:  # not installed, or what a module defines
+        if spec is None:  # not installed, or a name that a module defines
             return
         path = Path(spec.origin or "") if spec.has_location else None
         if path is not None and is_of_library(path):
@@ -131,14 +132,14 @@ def locate(module: str, pins: Collection[str]) -> Iterator[tuple[str, Path, str]
 
 
 def find_spec(module: str, folders: list[str] | None) -> ModuleSpec | None:
-    """What an import would load; unlike `importlib.util.find_spec` it imports no parent."""
+    """Spec of a module; unlike `importlib.util.find_spec`, imports no parent package."""
     specs = (finder.find_spec(module, folders) for finder in sys.meta_path)
     return next((spec for spec in specs if spec is not None), None)
 
 
 @cache
 def list_packages() -> dict[str, list[str]]:
-    """Installed packages, by the names that can be imported."""
+    """Installed packages by import name."""
     return dict(metadata.packages_distributions())
 
 

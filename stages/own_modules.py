@@ -1,4 +1,4 @@
-"""Python files of the user's own, which rows, presets and `data.source` name as `own/<file>`.
+"""Python files of the user, which rows, presets and `data.source` name as `own/<file>`.
 
 | file in | has | named by |
 |---|---|---|
@@ -32,20 +32,20 @@ logger = logging.getLogger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)
 """Signals that stop a stage, or end a call that takes too long."""
 FOLDERS = ("rewards", "environments", "algorithms", "sources")
-"""Folders below stages/ with a folder `own`."""
+"""Folders of stages/ that have a subfolder `own`."""
 IN_PRESETS = ("surrogate", "advantage")
 """Keys of presets that may name a file in stages/algorithms/own/, and the function in it."""
 NAME = re.compile(r"own/([a-z][a-z0-9_]*)")
-"""How a row, a preset or a source names a file."""
+"""Name of a user's file in a row, a preset or a source."""
 _set_locale = partial(locale.setlocale, locale.LC_ALL)
 Setting = tuple[Callable[[], Any], Callable[[Any], object]]
-"""Returns a setting of this process, and sets it."""
+"""Getter and setter of a setting of this process."""
 _changed: set[str] = set()
-"""Settings of which a change has been logged."""
+"""Settings whose change has been logged."""
 
 
 def get_own_word(name: object) -> str | None:
-    """`mine` of `own/mine`; None: no file of the user's is named."""
+    """`mine` for `own/mine`; None: the name is not that of a user's file."""
     match = NAME.fullmatch(name) if isinstance(name, str) else None
     return None if match is None else match[1]
 
@@ -58,7 +58,7 @@ def load_own_function(
     keywords: Sequence[str] = (),
     files: Collection[str] | None = (),
 ) -> Callable[..., Any]:
-    """The function `name` of stages/<folder>/own/<word>.py; a ValueError where there is none."""
+    """The function `name` of stages/<folder>/own/<word>.py; a ValueError if it has none."""
     module, file = load_own_module(folder, word, files), f"stages/{folder}/own/{word}.py"
     function = getattr(module, name, None)
     if not callable(function):
@@ -75,7 +75,7 @@ def check_arguments(
 ) -> None:
     """Raise a ValueError unless a function of the user's can be called with these arguments."""
     try:
-        # Of a decorated function that of the decorator's, which is what is called.
+        # The signature of a decorator's wrapper, which is what is called.
         signature = inspect.signature(function, follow_wrapped=False)
     except ValueError:  # a function in C may have none
         return
@@ -92,11 +92,11 @@ def check_arguments(
 
 
 def load_own_module(folder: str, word: str, files: Collection[str] | None = ()) -> ModuleType:
-    """The module stages/<folder>/own/<word>.py; a ValueError where there is none.
+    """The module stages/<folder>/own/<word>.py; a ValueError if it does not exist.
 
-    That file, what it imports (`own_imports`), and the files that rows list are dependencies of the
-    rows that name it; that it opens no other is seen to (`opened_files`). `files`: others of which
-    DVC knows; None: of none yet, before `trace_code`, so nothing is refused.
+    A row that names it depends on that file, its imports (`own_imports`) and the files that the row
+    lists; if it opens any other file, `opened_files` refuses it. `files`: other files that DVC
+    knows; None: DVC knows none yet (before `trace_code`), so nothing is refused.
     """
     name, path = f"stages.{folder}.own.{word}", f"stages/{folder}/own/{word}.py"
     if not re.fullmatch(r"[a-z][a-z0-9_]*", word):
@@ -109,15 +109,17 @@ def load_own_module(folder: str, word: str, files: Collection[str] | None = ()) 
     try:
         with restored_settings(), exit_is_error():
             return importlib.import_module(name)
-    except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == name:
+    except ModuleNotFoundError as error:
+        if error.name == name:
             raise ValueError(f"there is no {path}: write it, or correct its name") from None
+        raise ValueError(f"{path} cannot be imported: {describe_error(error)}") from error
+    except Exception as error:
         raise ValueError(f"{path} cannot be imported: {describe_error(error)}") from error
 
 
 @contextmanager
 def exit_is_error() -> Iterator[None]:
-    """Context in which `sys.exit` is a RuntimeError: it would end the stage as if it had finished.
+    """Context that turns `sys.exit` into a RuntimeError: the stage would end as if it had finished.
 
     A subclass of SystemExit goes through: it is a request to end this process.
     """
@@ -132,12 +134,12 @@ def exit_is_error() -> Iterator[None]:
 
 @contextmanager
 def restored_settings() -> Iterator[None]:
-    """Context in which the user's code runs: settings of the process are afterwards as before.
+    """Context for the user's code, which restores the settings of this process afterwards.
 
-    `sys.exit` is an error in it (`exit_is_error`), also of a module that is imported.
-    `list_settings` has the settings; a change would be one of the training, which no input key
-    knows. The first change of each is logged. Global random generators stay as the code left them:
-    nothing here draws from them (`environments/isolated_calls` is for code that does).
+    `sys.exit` is an error in it (`exit_is_error`), also while a module is imported. The training
+    depends on the settings (`list_settings`), and no input key would record a change. The first
+    change of each is logged. Global random generators stay as the code left them: nothing here
+    draws from them (`environments/isolated_calls` is for code that does).
     """
     before = {name: read() for name, (read, _) in list_settings().items()}
     try:
@@ -159,8 +161,8 @@ def restored_settings() -> Iterator[None]:
 def list_settings() -> dict[str, Setting]:
     """Settings of this process that a training depends on, by name.
 
-    Those of torch where it has been imported: without it nothing is trained. Signal handlers in the
-    main thread, which alone can set them.
+    Settings of torch only if it has been imported: nothing is trained without it. Signal handlers
+    only in the main thread: no other can set them.
     """
     settings: dict[str, Setting] = {
         "working folder": (_get_folder, os.chdir), "locale": (_set_locale, _set_locale),
@@ -199,11 +201,11 @@ def list_settings() -> dict[str, Setting]:
 def _get_folder() -> Path | None:
     with suppress(FileNotFoundError):
         return Path.cwd()
-    return None  # code went to a temporary folder, which is gone
+    return None  # code changed to a temporary folder, which is gone
 
 
 def _get_precision() -> tuple[str, str, str | None]:
-    """That of CUDA and of mkldnn, and of both by the older name; None: torch sees a mix of these.
+    """Precision of CUDA, of mkldnn, and of both in the older API; None: torch reports a mix.
 
     `set_float32_matmul_precision` and `allow_tf32` change both, and where they differ afterwards
     torch refuses every product on a GPU.
@@ -221,7 +223,7 @@ def _set_precision(precision: tuple[Any, Any, str | None]) -> None:
 
     cuda, mkldnn, name = precision
     if name is not None:
-        torch.set_float32_matmul_precision(name)  # of the others, too
+        torch.set_float32_matmul_precision(name)  # sets the other two as well
     torch.backends.cuda.matmul.fp32_precision = cuda
     torch.backends.mkldnn.matmul.fp32_precision = mkldnn  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -229,9 +231,9 @@ def _set_precision(precision: tuple[Any, Any, str | None]) -> None:
 def describe_error(error: BaseException) -> str:
     """Type and message of an error in the user's code, and the file and line that raised it.
 
-    Of the calls that led to it the last one in a file of the user's counts, since the line of a
-    library says less; then the last one in a library. Without either the error is this package's:
-    no line, and a ValueError is a sentence without its type.
+    The line is that of the last call in a file of the user's, which says more than a library's;
+    without one, of the last call in a library. An error of this package has no line, and a
+    ValueError of it no type.
     """
     calls = traceback.extract_tb(error.__traceback__)
     files = [(Path(call.filename), call.lineno) for call in calls]

@@ -1,4 +1,4 @@
-"""params.yaml and presets.yaml as configurations, every `auto` replaced by its value (`auto`)."""
+"""Configurations from params.yaml and presets.yaml, with a value for every `auto` (`auto`)."""
 
 import json
 import os
@@ -34,10 +34,10 @@ ConfigT = TypeVar("ConfigT", bound=Params)
 
 
 def adopt_rounding() -> None:
-    """Start this process again with the instructions of `compute.rounding` of params.yaml.
+    """Restart this process with the CPU instructions of `compute.rounding` in params.yaml.
 
-    To be called before anything computes: libraries choose their instructions when they are loaded.
-    Nothing happens where they are those that this process has, or without a params.yaml.
+    Call it before anything computes: libraries choose their instructions when they are loaded. It
+    does nothing if this process already has them, or without a params.yaml.
     """
     if not PARAMS_PATH.exists():
         return
@@ -54,12 +54,12 @@ def load_config(
     facts: Facts | None = None,
     overrides: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> ConfigT:
-    """The keys of params.yaml that are its fields, and the named preset as its field `preset`.
+    """A `config` from its keys of params.yaml, with the named preset as the field `preset`.
 
-    `overrides`: section -> keys whose value is a row's and not the section's.
+    `overrides`: section -> keys and values of a row that replace the section's.
 
-    A ValueError lists every missing, unknown or mistyped key. `facts`, for `auto`: those that
-    prepare_data wrote where it is None.
+    A ValueError lists every missing, unknown or mistyped key. `facts`: for `auto`; None: those of
+    prepare_data.
     """
     params = read_yaml()
     for section, values in overrides.items():
@@ -79,7 +79,7 @@ def load_config(
 def load_preset(
     name: str, params: Mapping[str, Any] | None = None, facts: Facts | None = None
 ) -> dict[str, Any]:
-    """An entry of presets.yaml, every `auto` replaced; `params`: params.yaml, if it was read."""
+    """An entry of presets.yaml, with every `auto` replaced; `params`: params.yaml, if read."""
     params = read_yaml() if params is None else params
     entry = find_entry(read_yaml(PRESETS_PATH), name, str(PRESETS_PATH))
     facts = facts or read_facts(params)
@@ -87,7 +87,7 @@ def load_preset(
 
 
 def read_facts(params: Mapping[str, Any]) -> Facts | None:
-    """facts.json; None: there is none of this code, or params.yaml names no model."""
+    """Content of facts.json; None: this code has not written one, or params.yaml names no model."""
     if auto.is_embedded(params) or not FACTS_PATH.is_file():
         return None
     content = json.loads(FACTS_PATH.read_text(encoding="utf-8"))
@@ -95,7 +95,7 @@ def read_facts(params: Mapping[str, Any]) -> Facts | None:
 
 
 def measured_facts(params: Mapping[str, Any]) -> Facts | None:
-    """`read_facts`, if dvc.lock says that they are of this very model and data; else None."""
+    """`read_facts`, if dvc.lock has them for the present model and data; else None."""
     if (facts := read_facts(params)) is None or not LOCK_PATH.is_file():
         return None
     prepared = read_yaml(LOCK_PATH)["stages"].get("prepare_data", {}).get("params", {})
@@ -106,7 +106,7 @@ def measured_facts(params: Mapping[str, Any]) -> Facts | None:
 def pick_presets(
     presets: Mapping[str, Any], tables: Mapping[str, Mapping[str, Mapping[str, Any]]]
 ) -> dict[str, Any]:
-    """The presets that a row names. `tables`: table -> row -> its words, as in data/plan.json."""
+    """Presets that rows name. `tables`: table -> row -> its words, as in data/plan.json."""
     names = {words.get("preset") for rows in tables.values() for words in rows.values()}
     return {name: entry for name, entry in presets.items() if name in names}
 

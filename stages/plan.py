@@ -1,20 +1,20 @@
-"""Check of params.yaml and presets.yaml; as a stage, also removal of what deleted rows left.
+"""Check params.yaml and presets.yaml, before anything runs.
 
     python -m stages.plan --default params.yaml --iterative-dpo stages/recipes/iterative_dpo.yaml
 
-The arguments are the key `tables`: the files with rows. Typos fail before anything runs, all at
-once, each with what was expected, what was found, and a suggestion. Then the folders of rows that
-are gone are deleted, and three files are written: data/plan.json, the rows of every table,
-data/inputs.json, the digests of the files that prepare_data reads, so that it runs again when one
-is edited, those of a model in a folder among them: DVC has this stage look whenever something in
-data/raw changes; and data/raw.json, the digests of all files there, for `flows.why`. A row on a
-data set of the hub depends on a file that holds its id, data/hub/<owner>/<name>. Surrogates and
-advantages of the user's are tried on small tensors (`loops/own_method`), whenever one is edited.
+The arguments are the key `tables`: the files with rows. Errors are reported before anything runs,
+all at once, each with the expected and the actual text and a suggestion. Then the stage deletes the
+folders of deleted rows and writes three files: data/plan.json, the rows of every table;
+data/inputs.json, the digests of the files that prepare_data reads (also of a model in a folder), so
+that an edit reruns it: DVC runs this stage whenever a file in data/raw changes; and data/raw.json,
+the digests of all files there, for `flows.why`. A row on a data set of the hub depends on a file
+that holds its id, data/hub/<owner>/<name>. The user's surrogates and advantages are tried on small
+tensors (`loops/own_method`) whenever one is edited.
 
     python -m stages.plan --check
 
-only checks, but for what needs torch, the recipes that dvc.yaml names included, as
-`runtime.preflight` does at first, so that no name reaches a shell unchecked.
+only checks, without the checks that need torch, and includes the recipes that dvc.yaml names.
+`runtime.preflight` begins with it, so that no name reaches a shell unchecked.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ DVC_YAML = Path("dvc.yaml")
 RECIPES = Path("stages/recipes")
 PLAN = DATA / "plan.json"
 INPUTS = DATA / "inputs.json"
-"""SHA-256 of every file that prepare_data reads; it depends on this file."""
+"""SHA-256 of every file that prepare_data reads, which depends on this list."""
 RAW_FILES = DATA / "raw.json"
 """SHA-256 of every file in data/raw."""
 FOLDERS = (
@@ -59,12 +59,12 @@ FOLDERS = (
     | {f"journals/{stage}": table for table, stage in STAGES.items()}
     | dict.fromkeys(("samples", "evaluations", "journals/sample", "journals/evaluate"), POLICIES)
 )
-"""Folder under data/ -> the table for each row of which it holds a folder."""
+"""Folder under data/ -> table, for each row of which it holds a folder."""
 NO_ROWS = ".no-rows"
 
 
 def main(*words: str) -> None:
-    """Check; then write plan.json and delete outputs of deleted rows, but for `--check`."""
+    """Check; then, without `--check`, write plan.json and delete outputs of deleted rows."""
     process.die_with_dvc("plan")
     only_checks = words == ("--check",)
     digest, (default_paths, problems) = preflight.digest_plan_files(), list_tables()
@@ -72,7 +72,7 @@ def main(*words: str) -> None:
     is_wrong = not words or len(words) % 2 or any(path.suffix != ".yaml" for path in paths)
     if is_wrong and not only_checks:
         sys.exit(f"found {' '.join(words) or 'no table'}; expected:\n\n{__doc__}")
-    # `runtime.preflight`, the first line of this stage's command, may have checked all just now.
+    # `runtime.preflight`, the first line of this stage's command, may just have checked all of it.
     is_default = {*paths} == {*default_paths}
     is_checked = not only_checks and is_default and preflight.has_passed(digest)
     tables, more = check_plan(paths, is_checked=is_checked)
@@ -87,7 +87,7 @@ def main(*words: str) -> None:
 
 
 def write_plan(params: dict[str, Any], tables: Tables) -> None:
-    """Write the outputs of this stage, delete those of deleted rows, and say what is to know."""
+    """Write the outputs of this stage, delete those of deleted rows, and print warnings."""
     if (facts := measured_facts(params)) is not None:
         print_table(params, pick_presets(read_yaml(PRESETS_PATH), tables), facts)
     delete_stale(DATA, tables)
@@ -95,7 +95,7 @@ def write_plan(params: dict[str, Any], tables: Tables) -> None:
     raw = (DATA / RAW).rglob("*")
     outputs.write_json(RAW_FILES, digest_files(path for path in raw if path.is_file()))
     write_hub_ids(DATA / HUB, tables)
-    # The report depends on this file: empty tables that few plans have leave it as it is.
+    # The report depends on this file, so empty tables that few plans have are not written.
     optional = (ENVIRONMENTS, EPISODES)
     written = {name: rows for name, rows in tables.items() if rows or name not in optional}
     outputs.write_json(PLAN, written)
@@ -112,9 +112,9 @@ def write_plan(params: dict[str, Any], tables: Tables) -> None:
 
 
 def check_plan(paths: Iterable[Path], *, is_checked: bool = False) -> tuple[Tables, list[str]]:
-    """The rows of these files, and everything that is wrong with them and with params.yaml.
+    """The rows of these files, and all errors in them and in params.yaml.
 
-    `is_checked`: against the entry points, whose import takes seconds, they have been checked.
+    `is_checked`: the check against the entry points, whose import takes seconds, is done.
     """
     tables, problems = read_tables(list(paths))
     problems = [*checkout.find_outside_folders(), *problems]
@@ -122,7 +122,7 @@ def check_plan(paths: Iterable[Path], *, is_checked: bool = False) -> tuple[Tabl
         params, presets = read_yaml(PARAMS_PATH), read_yaml(PRESETS_PATH)
     except ValueError as error:
         return tables, list(dict.fromkeys([*problems, str(error)]))
-    if not problems:  # or what names a row that is left out would seem wrong, too
+    if not problems:  # else names of rejected rows would be errors, too
         problems += [*check_names(tables), *check_claims(params, tables)]
     if is_checked:
         return tables, problems
@@ -133,9 +133,9 @@ def check_plan(paths: Iterable[Path], *, is_checked: bool = False) -> tuple[Tabl
 
 
 def check_own_functions(tables: Tables) -> Iterator[str]:
-    """What is wrong with surrogates and advantages of the user's that presets of rows name.
+    """Errors in the user's surrogates and advantages that presets of rows name.
 
-    They are tried on tensors, so where there is none nothing of torch is imported.
+    They are tried on tensors; torch is imported only if there are any.
     """
     entries = pick_presets(read_yaml(PRESETS_PATH), {POLICIES: tables[POLICIES]}).values()
     named = [(key, get_own_word(entry.get(key))) for entry in entries for key in IN_PRESETS]
@@ -149,7 +149,7 @@ def check_own_functions(tables: Tables) -> Iterator[str]:
 
 
 def digest_inputs(params: dict[str, Any]) -> dict[str, str]:
-    """The SHA-256 of the files of `data.source`, by their paths, and of those of `model.path`."""
+    """SHA-256 of the files of `data.source` and of `model.path`, by path."""
     source, digests = params["data"]["source"], dict[str, str]()
     if params["model"]["path"] is not None:
         from stages.models import model_files  # with torch and transformers
@@ -162,13 +162,13 @@ def digest_inputs(params: dict[str, Any]) -> dict[str, str]:
             text = model_files.read_template(template) or ""
             digests["model.chat_template"] = hashlib.sha256(text.encode()).hexdigest()
     if isinstance(source, dict) and source.get("kind", "files") != "files":
-        return digests  # generated
+        return digests  # generated problems
     sources = [FileSource(**item) for item in (source if isinstance(source, list) else [source])]
     return digests | digest_files(file for item in sources for file in list_local_files(item))
 
 
 def digest_files(files: Iterable[Path]) -> dict[str, str]:
-    """The SHA-256 of files, by their paths."""
+    """SHA-256 of files, by path."""
     digests = dict[str, str]()
     for path in sorted(set(files)):
         with path.open("rb") as file:
@@ -177,26 +177,26 @@ def digest_files(files: Iterable[Path]) -> dict[str, str]:
 
 
 def check_claims(params: dict[str, Any], tables: Tables) -> Iterator[str]:
-    """A baseline that is no policy, a reward whose name is taken, seeds not each once."""
+    """Errors: a baseline that is not a policy, a reward with a reserved name, repeated seeds."""
     baseline, seeds = params.get("baseline"), params.get("seeds")
     for name in tables[REWARDS].keys() & set(WITHOUT_A_REWARD):
-        yield f"rewards.{name}: a way to choose that needs no reward has this name; take another"
+        yield f"rewards.{name}: a selection without a reward has this name; take another"
     if isinstance(baseline, str) and baseline not in tables[POLICIES]:
         yield f"baseline: no row makes {baseline!a:.103}{suggest(baseline, tables[POLICIES])}"
     elif isinstance(baseline, str) and tables[POLICIES][baseline].get("control"):
         yield f"baseline: {baseline} is a control; take the policy that it starts from"
-    # Seeds of another type are an error of every `Config`.
+    # Every `Config` reports seeds of another type.
     numbers = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
     if numbers and (not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0):
-        yield f"seeds: expected at least one, each once and none below 0, found {seeds}"
+        yield f"seeds: expected at least one, all different and none below 0, found {seeds}"
 
 
 def list_tables(path: Path = DVC_YAML) -> tuple[list[Path], list[str]]:
-    """params.yaml and the recipes that dvc.yaml names; what is wrong with names and `tables`."""
+    """params.yaml and the recipes that dvc.yaml names, and errors in names and `tables`."""
     paths, problems = [PARAMS_PATH], []
     for name in (read_yaml(path).get("vars") or []) if path.exists() else []:
         if isinstance(name, str) and NAME.fullmatch(Path(name).name) is None:
-            # It becomes a word of this stage's command.
+            # The name becomes a word of this stage's command.
             problems.append(
                 f"{path}: vars: expected a file's name of letters, digits, `-`, `_`, `.`, found "
                 f"{name!a:.103}: rename the file"
@@ -213,7 +213,7 @@ def list_tables(path: Path = DVC_YAML) -> tuple[list[Path], list[str]]:
     for file in paths:
         # DVC writes the keys of `tables` into the command of this stage.
         key = "default" if file == PARAMS_PATH else file.stem.replace("_", "-")
-        with suppress(ValueError):  # `check_plan` says what is wrong with the file
+        with suppress(ValueError):  # `check_plan` reports the error in the file
             if (content := read_yaml(file).get("tables")) != {key: str(file)}:
                 expected = f"`tables: {{{key}: {file}}}`"
                 problems.append(f"{file}: tables: expected {expected}, found {content!a:.103}")
@@ -221,9 +221,9 @@ def list_tables(path: Path = DVC_YAML) -> tuple[list[Path], list[str]]:
 
 
 def write_hub_ids(folder: Path, tables: Tables) -> None:
-    """A file with its id for each data set of the hub that a row reads, and no others.
+    """Write a file with the id of each data set of the hub that a row reads; delete all others.
 
-    Without such a row the folder holds one file, as that of a table without rows does.
+    Without such a row the folder holds one file, like the folder of an empty table.
     """
     words = [row.words.get("on", "").partition("/") for row in list_rows(tables)]
     names = {name for kind, _, name in words if kind == HUB}
@@ -238,16 +238,16 @@ def write_hub_ids(folder: Path, tables: Tables) -> None:
 
 
 def delete_stale(data: Path, tables: Tables) -> None:
-    """Make the folder of every table, and delete what is in it that no row makes.
+    """Make the folder of every table, and delete files in it that no row makes.
 
-    The folder of a table without rows holds one file: DVC warns of empty ones, at every command.
+    The folder of an empty table holds one file, since every DVC command warns of empty folders.
     """
     for folder, table in FOLDERS.items():
         names = {*tables[table], *([BASE] if folder == POLICIES else [])}
         (data / folder).mkdir(parents=True, exist_ok=True)
         for path in sorted((data / folder).iterdir()):
             row = path.name
-            if row.startswith("."):  # what `runtime/outputs` left; no row's name begins so
+            if row.startswith("."):  # left by `runtime/outputs`; no row has such a name
                 row = row[1:].rpartition(".")[0]  # `.sft.old`, `.sft.partial`
             if row not in names:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
@@ -256,7 +256,7 @@ def delete_stale(data: Path, tables: Tables) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--check"]:  # a process that ends with it, and computes nothing
+    if sys.argv[1:] == ["--check"]:  # this process computes nothing else
         with stand_ins.importing_declarations():
             from stages import plan_checks
 

@@ -1,8 +1,10 @@
-"""Every entry point's `Config`, and whether params.yaml and the presets of the rows fit it."""
+"""Checks that params.yaml and the presets of its rows fit the `Config` of every entry point."""
 
+import ast
 import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from stages.config import (
     pick_sections,
     suggest,
 )
+from stages.environments.catalogue import METHODS
 from stages.environments.definition import FOLDER, EnvironmentPreset, Starts
 from stages.loops import episodes, sft, teacher
 from stages.loops.epochs import endless_batches
@@ -31,10 +34,12 @@ from stages.rows import BASE, ENTRY_POINTS
 from stages.tables import (
     ENVIRONMENTS,
     GLOBAL_KEYS,
+    OWN_SOURCES,
     PAIRS,
     REWARDS,
     TableRow,
     Tables,
+    describe_absence,
     list_rows,
 )
 
@@ -42,23 +47,23 @@ NEEDS_TRAINED = (
     "train_dpo", "train_ppo", "train_grpo", "pool", "label_judge", "label_revision",
     "reward_preference", "reward_outcome", "reward_process",
 )  # fmt: skip
-"""Entry points that need trained weights: with random ones they do nothing useful."""
+"""Entry points that need trained weights: random ones make them useless."""
 RANDOM_BASE = (
     "model.path is null, and a random model knows nothing: name a model.path, or a policy of "
     "`train: sft`, as the preset 'pretraining' makes one"
 )
 Content = Mapping[str, Any]
-"""Of params.yaml, or of presets.yaml."""
+"""Content of params.yaml, or of presets.yaml."""
 EntryPoints = Mapping[str, type[Params]]
 """Entry point -> its `Config`."""
 WITHOUT_ROWS = ("prepare_data", "compare")
 """Stages that read params.yaml and that no row makes."""
 Configs = dict[str, Any]
-"""Row, as `policies.sft`, or stage without rows -> its `Config`; wrong rows are left out."""
+"""Row, as `policies.sft`, or stage without rows -> its `Config`; only valid ones."""
 
 
 def load_entry_points() -> dict[str, type[Params]]:
-    """The `Config` of every entry point that reads params.yaml, sorted by name."""
+    """`Config` of every entry point that reads params.yaml, sorted by name."""
     configs: dict[str, type[Params]] = {}
     for name in sorted([*ENTRY_POINTS, *WITHOUT_ROWS]):
         module = importlib.import_module(f"stages.{ENTRY_POINTS.get(name, name)}")
@@ -69,14 +74,14 @@ def load_entry_points() -> dict[str, type[Params]]:
 def find_problems(
     params: Content, presets: Content, tables: Tables, entry_points: EntryPoints
 ) -> list[str]:
-    """Everything in params.yaml and the presets of rows that entry points refuse, each once.
+    """Errors in params.yaml and the presets of its rows, by the entry points' `Config`s, each once.
 
-    A preset that no row names is checked when a row names it: until then no reader is known.
+    A preset that no row names is not checked: no entry point reads it.
     """
     fields = {name for config in entry_points.values() for name in config.model_fields}
     declared = sorted({*fields, *tables, *GLOBAL_KEYS} - {PRESET})
     problems = list(match_keys([str(name) for name in params], declared, ""))
-    # Before prepare_data has run, nothing is known of a model but that there will be facts.
+    # Before prepare_data has run, the facts of the model are unknown.
     measured, whole = measured_facts(params), {**params, "presets": presets}
     facts = measured or auto.UNMEASURED
     try:
@@ -94,7 +99,7 @@ def find_problems(
             problems += wrong
             continue
         of_row = {**content, PRESET: presets.get(name)}
-        if row.overrides:  # other values may follow from them
+        if row.overrides:  # values of `auto` may depend on them
             try:
                 of_row, _ = auto.resolve(
                     merge(whole, {row.kind: row.overrides}), facts, strict=False
@@ -128,6 +133,7 @@ def find_problems(
         if (config := configs.get(str(row))) is not None:
             if row.table == ENVIRONMENTS:
                 problems += check_environment(row, config.preset, positions)
+                problems += check_options(row, config.preset)
             problems += check_row(row, config, content, configs, tables)
             if source is not None:
                 problems += source_checks.check_row(row, config, source)
@@ -137,7 +143,7 @@ def find_problems(
 
 
 def check_override_keys(place: str, overrides: Content, section: Any) -> Iterator[str]:
-    """Keys of a row that are neither words of rows nor keys of its section."""
+    """Errors: keys of a row that are neither words of rows nor keys of its section."""
     keys = section if isinstance(section, Mapping) else {}
     for key, value in overrides.items():
         if key not in keys:
@@ -148,10 +154,10 @@ def check_override_keys(place: str, overrides: Content, section: Any) -> Iterato
 
 
 def fits(config: type[Params], preset: Any) -> bool:
-    """Whether `preset`, without any `auto`, is right for the entry point with this `Config`."""
+    """Whether `preset`, which has no `auto`, is valid for the entry point with this `Config`."""
     try:
         config.model_validate({PRESET: preset})
-    except pydantic.ValidationError as error:  # of the other fields, too, which are not here
+    except pydantic.ValidationError as error:  # the other fields are missing, too
         return all(item["loc"][:1] != (PRESET,) for item in error.errors(include_url=False))
     return True
 
@@ -159,11 +165,11 @@ def fits(config: type[Params], preset: Any) -> bool:
 def validate(
     config: type[Params], content: Content, places: Mapping[str, str]
 ) -> tuple[Any, list[str]]:
-    """The configuration, and what is wrong with it; `places`: see `error_messages`."""
+    """Configuration, None if invalid, and its errors; `places`: see `error_messages`."""
     try:
         return config.model_validate(pick_sections(config, content)), []
     except pydantic.ValidationError as error:
-        # A whole section that is missing is reported once, not by each of its readers.
+        # A missing section is reported once, not for each entry point that reads it.
         errors = [
             item for item in error.errors() if (item["type"], len(item["loc"])) != ("missing", 1)
         ]
@@ -173,9 +179,9 @@ def validate(
 def check_row(
     row: TableRow, config: Any, content: Content, configs: Configs, tables: Tables
 ) -> Iterator[str]:
-    """Words of a row that do not go with its preset, with the data or with the rows it learns from.
+    """Errors: words of a row that do not fit its preset, the data or the rows that it learns from.
 
-    The stages refuse this too, but later.
+    The stages refuse them too, but later.
     """
     preset: Any = getattr(config, PRESET, None)
     remote = getattr(getattr(preset, "judge", None), "kind", "") == "endpoint"
@@ -205,8 +211,8 @@ def check_row(
         word = own_modules.get_own_word(getattr(preset, key, None))
         if word and not (file := Path(f"stages/algorithms/own/{word}.py")).is_file():
             yield (
-                f"{row}.preset: '{row.words[PRESET]}' has {key} own/{word}, and there is no "
-                f"{file}: posttrain new {key} {word} writes it"
+                f"{row}.preset: '{row.words[PRESET]}' has {key} own/{word}, and "
+                f"{describe_absence(file, key, word)}"
             )
     try:
         if row.entry_point == "reward_rule":
@@ -226,7 +232,7 @@ def check_row(
 def check_environment(
     row: TableRow, preset: EnvironmentPreset, positions: int | None
 ) -> Iterator[str]:
-    """Limits beyond the model's `positions` (None: unknown)."""
+    """Errors: limits beyond the model's `positions` (None: unknown)."""
     if positions is not None and preset.max_tokens > positions:
         yield (
             f"{row}: preset '{row.words[PRESET]}' has max_tokens {preset.max_tokens}, and the "
@@ -234,8 +240,56 @@ def check_environment(
         )
 
 
+def check_options(row: TableRow, preset: EnvironmentPreset) -> Iterator[str]:
+    """Errors: options that do not fit the signature of the user's class in its source.
+
+    The user's code is not imported, so an `__init__` that is inherited, or made by a decorator, is
+    not checked.
+    """
+    methods, word = METHODS.get(row.kind), own_modules.get_own_word(row.words["on"])
+    path = OWN_SOURCES[ENVIRONMENTS] / f"{word}.py"
+    if methods is None or not path.is_file():
+        return
+    with suppress(SyntaxError):  # `trace_code` says where
+        for node in ast.parse(path.read_bytes()).body:
+            functions = {item.name: item for item in getattr(node, "body", ())
+                         if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}  # fmt: skip
+            if not isinstance(node, ast.ClassDef) or not functions.keys() >= {*methods}:
+                continue
+            init = functions.get("__init__")
+            if node.decorator_list or (init.decorator_list if init else node.bases):
+                continue
+            bare = Signature([Parameter("self", Parameter.POSITIONAL_ONLY)])
+            signature = bare if init is None else read_signature(init.args)
+            first = ("self", "row") if row.kind in ("tinker", "aviary") else ("self",)
+            try:
+                signature.bind(*first, **preset.options)
+            except TypeError as error:
+                yield (
+                    f"{row}: the options of preset '{row.words[PRESET]}' do not fit the class "
+                    f"{node.name} in {path}: {error}. Correct one of them"
+                )
+
+
+def read_signature(arguments: ast.arguments) -> Signature:
+    """Signature of a function from its syntax tree; defaults are syntax trees, too."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    without = [None] * (len(positional) - len(arguments.defaults))
+    kinds = [
+        (Parameter.POSITIONAL_OR_KEYWORD, positional, [*without, *arguments.defaults]),
+        (Parameter.VAR_POSITIONAL, [arguments.vararg], [None]),
+        (Parameter.KEYWORD_ONLY, arguments.kwonlyargs, arguments.kw_defaults),
+        (Parameter.VAR_KEYWORD, [arguments.kwarg], [None]),
+    ]
+    return Signature([
+        Parameter(name.arg, kind, default=Parameter.empty if default is None else default)
+        for kind, names, defaults in kinds
+        for name, default in zip(names, defaults, strict=True) if name is not None
+    ])  # fmt: skip
+
+
 def check_signal(row: TableRow, config: Any, configs: Configs, tables: Tables) -> None:
-    """Raise a ValueError for a teacher, environment or reward that the preset cannot learn from."""
+    """Raise a ValueError if the preset cannot learn from the teacher, environment or reward."""
     on, preset = row.words["on"], config.preset
     teacher.check_source(on, preset)
     if on.startswith(FOLDER):
@@ -247,14 +301,14 @@ def check_signal(row: TableRow, config: Any, configs: Configs, tables: Tables) -
             next(endless_batches(starts.train, needed, seed=0))
     elif not teacher.is_teacher(on):
         reward = None
-        with suppress(ValueError):  # the row of the reward says so
+        with suppress(ValueError):  # reported for the reward's row
             reward = describe_reward(on.partition("/")[2], configs, tables)
         if reward is not None:
             check_reward(getattr(config, row.kind), preset, reward)
 
 
 def describe_reward(name: str, configs: Configs, tables: Tables) -> RewardFile | None:
-    """The reward.json of a reward, without digests; None where nothing can be said."""
+    """Content of a reward's reward.json, without digests; None if its row is missing or invalid."""
     words, config = tables[REWARDS].get(name), configs.get(f"{REWARDS}.{name}")
     if words is None or config is None:
         return None

@@ -4,12 +4,12 @@
     python -m stages play_script <episodes> --by script --from .. --on environments/.. --split train
 
 `by: policy` plays `num_episodes` episodes from each row of the split. The environment's seed
-depends on the row alone, so all seeds play the same problems, as intervals over seeds and problems
-presuppose. Random streams depend on the seed, the row, the episode's number and the turn, and none
-on the policy: policies are compared on the same starts and random numbers. `by: script` plays the
+depends only on the row, so all seeds play the same problems, as intervals over seeds and problems
+presuppose. Random streams depend on the seed, the row, the episode's number and the turn, not on
+the policy: policies are compared on the same starts and random numbers. `by: script` plays the
 environment's own demonstration of each row, in the tokens of the policy `from`. Both write, for
-each seed, `episodes.jsonl`, and in metrics.json the shares of success and of each ending; of a
-policy also `starts.jsonl`, by which the report knows of starts with the same problem.
+each seed, `episodes.jsonl`, and in metrics.json the shares of success and of each ending. The first
+also writes `starts.jsonl`, from which the report knows the starts with the same problem.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,12 +39,12 @@ from stages.records.episodes import (
 from stages.runtime import process
 from stages.seeding import derive_seed
 
-# Starts handed to the engine at once: they fill its batches, and progress is seen.
+# Starts per call of the engine: enough to fill its batches, few enough to show progress.
 CHUNK = 64
 ENV_SEED = 0
-"""Of the environments of all seeds."""
+"""Seed of the environments in all seed runs."""
 Play = Callable[[Sequence[EnvironmentRow]], list[Episode]]
-"""Plays the episodes of some starts."""
+"""Function that plays the episodes of some starts."""
 
 
 CONFIGS = {name: SamplingConfig for name, module in rows.ENTRY_POINTS.items() if module == "play"}
@@ -101,7 +101,7 @@ def write_episodes(run: Run) -> dict[str, Any]:
 def load_policy(
     run: Run, environment: EnvironmentFile, renderer: TurnRenderer, num_each: int
 ) -> Play:
-    """Play of the row's policy of this seed, `num_each` episodes from each start."""
+    """Function that plays `num_each` episodes of this seed's policy from each start."""
     config, preset = run.config, environment.preset
     factory = definition.load_factory(environment)
     player = Player(factory=factory, renderer=renderer, limits=preset, env_seed=ENV_SEED)
@@ -131,7 +131,7 @@ def play_scripts(
     seed: int,
     starts: Sequence[EnvironmentRow],
 ) -> list[Episode]:
-    """The environment's own demonstration of each start; a ValueError for one beyond its limits."""
+    """The environment's demonstration of each start; a ValueError if one exceeds the limits."""
     factory, preset = definition.load_factory(environment), environment.preset
     episodes: list[Episode] = []
     for start in starts:

@@ -1,10 +1,10 @@
-"""Turn a source of problems into prompts by split and demonstrations, once, in tokens.
+"""Tokenize a source of problems, once: prompts by split, and demonstrations.
 
 Reads the source that params.yaml names (generated problems, files of problems and conversations, or
 a generator of the user's). Writes the prompts of the splits train, preference, dev and test, which
 share no question; the demonstrations for SFT (the solutions and replies of the train split); the
-tokenizer; a data card; and every rejected row with its file, line and reason. A source of which too
-much is bad, or whose solutions the answer checker cannot read, is refused.
+tokenizer; a data card; and every rejected row with its file, line and reason. A source with too
+many bad rows, or with solutions that the answer checker cannot read, is refused.
 """
 
 import sys
@@ -19,7 +19,7 @@ from pydantic import model_validator
 from stages import meter, rows
 from stages.auto import Facts
 from stages.config import PRESETS_PATH, Params, read_yaml
-from stages.models import model_files, model_tokenizer, preparation, prompting, size
+from stages.models import model_files, model_tokenizer, preparation, size
 from stages.models.model_files import Origin
 from stages.models.preparation import DEMONSTRATIONS, PreparedProblems
 from stages.models.row_policy import ModelConfig
@@ -32,7 +32,7 @@ from stages.sources.catalogue import PreparationConfig, SourceConfig
 
 PREPARED = rows.DATA / "prepared"
 PLAN = rows.DATA / "plan.json"
-"""Rows of every table. Only what is printed depends on them."""
+"""File with the rows of every table, which change only what is printed."""
 
 
 class Config(Params):
@@ -75,12 +75,12 @@ def main() -> None:
 def write(
     prepared: PreparedProblems, source: SourceConfig, facts: Facts | None, origin: Origin | None
 ) -> dict[str, Any]:
-    """Write every output, row by row; the data card, with the digests of the others, comes last."""
+    """Write every output, row by row; the data card comes last, with the digests of the others."""
     base = rows.locate_policy(rows.BASE, 0)
     paths = {split: f"prompts/{split}.jsonl" for split in splitting.SPLITS}
     paths[DEMONSTRATIONS] = f"{DEMONSTRATIONS}/demonstrations.jsonl"
     written = [*paths.values(), "prepared/quarantine.jsonl"]
-    with ExitStack() as stack:  # all take their places, or on a full disk none does
+    with ExitStack() as stack:  # all folders are replaced, or, on a full disk, none is
         folders = dict[str, Path]()
         for name in ("prompts", DEMONSTRATIONS, "prepared"):
             folders[name] = stack.enter_context(outputs.replace(rows.DATA / name))
@@ -94,7 +94,7 @@ def write(
                 files[name].write(lines.to_json_line(row))
         lines.write_lines(folders["prepared"] / "quarantine.jsonl", prepared.screened.bad)
         if facts is not None:
-            facts = prompting.measure_data(prepared.summary, facts)
+            facts = preparation.measure_data(prepared.summary, facts)
             written.append("prompts/facts.json")
             lines.write_lines(folders["prompts"] / "facts.json", [facts])
             presets = read_yaml(PRESETS_PATH)
@@ -121,7 +121,7 @@ def write(
 
 
 def _in_folders(folders: Mapping[str, Path], path: str) -> Path:
-    """The path with the temporary folder in place of the one that it begins with."""
+    """The path with its first folder replaced by the temporary one."""
     folder, _, name = path.partition("/")
     return folders[folder] / name
 

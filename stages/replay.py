@@ -1,13 +1,13 @@
-"""Stored episodes, stepped through their environment again: does it answer as it did?
+"""Replay stored episodes, and show the first difference.
 
     python -m stages.replay grpo-test          a row of the table `episodes`
     python -m stages.replay grpo               a policy trained in an environment: its rollouts
-    python -m stages.replay episodes/grpo      where both tables have the name, the row of this one
+    python -m stages.replay episodes/grpo      of two tables with this name, the row of this one
 
-With each seed, what the assistant wrote is put to the environment again; messages, tools, rewards
-and endings are compared. Printed is the first difference with each seed: the episode, the turn,
-what is stored and what came instead; the exit status is then 1. No model is loaded, nothing depends
-on it, and what DVC keeps is not changed.
+The environment gets the assistant's messages of each seed again; its messages, tools, rewards and
+endings are compared. The first difference of each seed is printed: the episode, the turn, the
+stored and the new value; the exit status is then 1. No model is loaded, no stage depends on a
+replay, and no output of DVC changes.
 """
 
 import json
@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 PLAN = DATA / "plan.json"
 FILES = {"episodes": f"episodes/{{}}/{{}}/{EPISODES}",
          "policies": "policies/{}/training/{}/rollouts.jsonl"}  # fmt: skip
-"""Table -> file of a row's episodes with a seed, below data/."""
+"""Table -> file of a row's episodes for a seed, below data/."""
 
 
 def main(row: str = "") -> None:
-    """Replay the episodes of a row; exit status 1 where one differs.
+    """Replay the episodes of a row; exit status 1 if one differs.
 
     Raises:
         ValueError: no row of this name has episodes, or a file is missing.
@@ -52,8 +52,8 @@ def main(row: str = "") -> None:
         has_difference |= difference is not None
     if has_difference:
         logger.info(
-            "Its code or packages changed since (%s has those of then), and `dvc repro` plays "
-            "again; or it is not a function of row, seed and messages alone.",
+            "Its code or packages changed since (%s has the earlier ones), and `dvc repro` plays "
+            "again; or it depends on more than row, seed and messages.",
             folder / "environment.json",
         )
         sys.exit(1)
@@ -62,9 +62,9 @@ def main(row: str = "") -> None:
 def replay_file(
     path: Path, environment: EnvironmentFile, starts: Mapping[str, Mapping[str, Any]]
 ) -> tuple[int, str | None]:
-    """How many episodes of a file were replayed, and what first differed; None: nothing did.
+    """Number of replayed episodes of a file, and the first difference; None: there is none.
 
-    `starts`: rows of the environment by their ids.
+    `starts`: rows of the environment, by id.
     """
     num_episodes, factory = 0, definition.load_factory(environment)
     for num_episodes, (place, episode) in enumerate(read_episodes(path), start=1):
@@ -101,7 +101,7 @@ def find_row(name: str) -> tuple[str, str, Mapping[str, str]]:
 
 
 def read_episodes(path: Path) -> Iterator[tuple[str, Episode]]:
-    """The episodes of a file, each with words that say where it is."""
+    """The episodes of a file, each with a description of its place."""
     outputs.check_exists(path)
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):

@@ -1,15 +1,15 @@
-"""Stored completions, rewarded again by another reward: what would it have paid?
+"""Rescore stored completions by another reward.
 
-    python -m stages.rescore grpo                                the reward that it learned from
-    python -m stages.rescore grpo --reward presets/rule          a rule of presets.yaml as it is now
+    python -m stages.rescore grpo                                the reward of its training
+    python -m stages.rescore grpo --reward presets/rule          a rule of the present presets.yaml
     python -m stages.rescore grpo --reward own/brevity           a file in stages/rewards/own/
     python -m stages.rescore pools/sft --reward rewards/process  a row of `rewards`, also a model
     ... --out folder       every completion with both rewards, one per line, and report.html
 
-Of a policy that PPO or GRPO trained, the completions of its rollouts, step by step as they were
-rewarded; the old reward is the one that it learned from. Of a pool, its completions; the old reward
-is the answer checker's verdict, 1 or 0. The same reward gives the same numbers to the last digit.
-Nothing depends on it, and what DVC keeps is not changed.
+For a policy trained by PPO or GRPO, the completions are those of its rollouts, step by step, and
+the old reward is that of its training. For a pool, the old reward is the answer checker's verdict,
+1 or 0. The same reward gives the same numbers to the last digit. No stage depends on it, and no
+output of DVC changes.
 """
 
 import argparse

@@ -9,25 +9,25 @@ from.
 
 `preference`: a Bradley-Terry model of labelled pairs, an `AutoModelForSequenceClassification` with
 one label, read at a completion's last token. Ouyang et al., "Training language models to follow
-instructions" (2022), eq. 1. Departure: the scale is kept centred. `members` above 1 makes an
-ensemble whose members differ in the head's start and the order of the pairs (Coste et al., "Reward
-Model Ensembles Help Mitigate Overoptimization" (2024)); `flip_percent` of the training labels are
-made wrong, the same ones for each member.
+instructions" (2022), eq. 1. Departure: rewards are kept centred. `members` above 1 makes an
+ensemble whose members differ in the head's initial weights and the order of the pairs (Coste et
+al., "Reward Model Ensembles Help Mitigate Overoptimization" (2024)); `flip_percent` of the training
+labels are made wrong, the same ones for each member.
 
 `outcome`: a model in the same format, whose label is the logit of P(the final answer is right), of
 the completions of a pool, which the answer checker labels. Cobbe et al., "Training Verifiers to
 Solve Math Word Problems" (2021), section 4, https://arxiv.org/abs/2110.14168. Departures: one
 prediction per completion, not one per token; no language-modelling loss beside it; right and wrong
-weigh the same within each problem, so what is learned is P(right) had both been equally likely
-beforehand (`rewards/verifier_labels`).
+weigh the same within each problem, so the model learns P(right) for equal priors
+(`rewards/verifier_labels`).
 
-`process`: is the solution still right after each of its steps? Learns from solutions with step
-labels; training rows of a held-out problem or of a test set are refused. An
+`process`: a model of P(the solution is right so far) after each step. Learns from solutions with
+step labels; training rows of a held-out problem or of a test set are refused. An
 `AutoModelForTokenClassification` of two labels, read at a step token after each step, which its
-config names, with `aggregation.json`: how the scores of steps become one, chosen on the held-out
-solutions. Lightman et al., "Let's Verify Step by Step" (2023); Wang et al., "Math-Shepherd" (2024).
-Departures: a new head in place of two words of the vocabulary, which starts at zero; nothing is cut
-or left out in silence (`loops/process_reward`).
+config names. `aggregation.json` has the rule by which the scores of steps become one, chosen on the
+held-out solutions. Lightman et al., "Let's Verify Step by Step" (2023); Wang et al.,
+"Math-Shepherd" (2024). Departures: a new head, which starts at zero, in place of two words of the
+vocabulary; nothing is truncated or left out in silence (`loops/process_reward`).
 """
 
 from typing import Any
@@ -69,11 +69,11 @@ class RewardModelPreset(RewardConfig):
     """Training and test of a preference reward model."""
 
     members: int = Field(ge=1)
-    """Reward models that score together."""
+    """Number of reward models that score together."""
     aggregate: Aggregate
     """Aggregation of the members' scores, wherever they score."""
     flip_percent: int = Field(ge=0, le=100)
-    """Training labels that are made wrong, to measure how much noise a reward model bears."""
+    """Per cent of training labels that are made wrong, to measure the effect of noise."""
     quality: Bins
 
 
@@ -87,10 +87,10 @@ class ProcessPreset(ProcessRewardConfig):
     """Training of a process reward model."""
 
     step_token: str = Field(min_length=1)
-    """A special token of the tokenizer that nothing else uses, follows each step; `auto`: one that
-    is free (`process_head.step_token_id`)."""
+    """Special token of the tokenizer after each step, which nothing else uses; `auto`: one that is
+    free (`process_head.step_token_id`)."""
     separator: str = Field(min_length=1)
-    """Text that ends a step of the training rows; sampled completions are split by it."""
+    """Text that ends a step in the training rows, and by which sampled completions are split."""
 
 
 class PreferenceTraining(training.TrainingConfig):
@@ -204,11 +204,8 @@ def train_outcome(run: Run) -> dict[str, Any]:
     seed = derive_seed(run.seed, "reward_outcome")
     pool = {side: pools.read_pools(row.source, run.seed, side) for side in pools.SIDES}
     checked = {
-        side: [
-            verifier_labels.check_pool(*problem)
-            for problem in run.track(problems, label=f"check {side}", unit="problems")
-        ]
-        for side, problems in pool.items()
+        side: [verifier_labels.check_pool(*problem) for problem in tracked]
+        for side, tracked in run.track_parts(pool, "problems")
     }
     problems = verifier_labels.training_outcomes(
         checked["train"],

@@ -1,11 +1,11 @@
-"""A reward by rules: named components, weighted and added (the preset: a `Composition`).
+"""Reward by rules: a weighted sum of named components (the preset: a `Composition`).
 
     python -m stages reward_rule <reward> --by rule --preset .. --from base --on prompts
 
-Writes what PPO and GRPO need to know of it (`reward.json`), and for each seed a copy of the model
-that a component asks (`<seed>/model/`): a policy that judges is the row's `from`; a model that
-scores completions or their steps is that of another reward, `on: rewards/<other>`; a function of
-your own is `on: own/<file>`, `stages/rewards/own/<file>.py`.
+Writes `reward.json`, from which PPO and GRPO load the reward, and for each seed a copy of the model
+that a component uses (`<seed>/model/`): a policy that judges is the row's `from`; a model that
+scores completions or their steps is that of another reward, `on: rewards/<other>`. Your function is
+`on: own/<file>`, `stages/rewards/own/<file>.py`.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ class Config(Params):
 
 
 def main(*words: str) -> None:
-    """Write `reward.json`, and `model/` of each seed where a model is asked."""
+    """Write `reward.json`, and `model/` of each seed if a component uses a model."""
     stage.run(write_reward, words, Config, per_seed=False)
 
 
@@ -44,7 +44,7 @@ def write_reward(run: Run) -> None:
 
 
 def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
-    """The reward, and the folder of the model that it asks, for each seed; empty: it asks none."""
+    """Reward, and the folder of its model for each seed; empty if it uses no model."""
     composition = config.preset
     reward_file.check_source(composition, row.on)
     kind, models, aggregate, own_file = None, {}, reward_file.MEAN, None

@@ -1,17 +1,17 @@
 """Command line of a stage run: a row of a table of params.yaml, and the folders that it names.
 
-dvc.yaml runs `python -m stages train_${item.train} ${key} ${item}`, which DVC writes out as
+dvc.yaml has `python -m stages train_${item.train} ${key} ${item}`, which DVC expands to
 `train_grpo grpo --train grpo --preset grpo_deepseekmath --from sft --on rewards/rule`: the entry
 point, the row's name, then its keys and values. Every path follows from them:
 
-    data/policies/<policy>/model/<seed>/      a policy; of `base` one folder for all seeds
+    data/policies/<policy>/model/<seed>/      a policy; `base` has one folder for all seeds
     data/pools/<pool>/<seed>/                 completions to label or to learn from
     data/pairs/<pairs>/<seed>/                pairs, or demonstrations, made of them; by teacher
                                               also model/, the teacher
     data/steps/<steps>/<seed>/                solutions whose steps are labelled
     data/rewards/<reward>/                    reward.json, and the models in <seed>/
     data/environments/<environment>/          environment.json, and rows that episodes start from
-    data/episodes/<episodes>/<seed>/          conversations of a policy, or a script, with one
+    data/episodes/<episodes>/<seed>/          episodes of a policy, or a script, in one
     data/samples/<policy>/<seed>/             completions of the dev and test problems
     data/evaluations/<policy>/<seed>/         accuracies, votes and best-of-n of the samples
 """
@@ -28,7 +28,7 @@ from ruamel.yaml import YAML
 DATA = Path("data")
 PROMPTS = DATA / "prompts"
 BASE = "base"
-"""The policy that no row makes: the model of section `model`, with its tokenizer."""
+"""Policy that no row trains: the model of section `model`, with its tokenizer."""
 STAGES = {
     "policies": "train", "pools": "pool", "pairs": "label", "steps": "label_steps",
     "rewards": "reward", "environments": "environment", "episodes": "play",
@@ -68,45 +68,45 @@ ENTRY_POINTS = {
     "sample": "sample",
     "evaluate": "evaluate",
 }
-"""Entry point of a row, as dvc.yaml names it -> the module under stages/ that it runs. The command
-of `by: own/mine` begins with `label_own/mine`: so it depends on `data/code/label_own/mine.json`,
-the code of the entry point and of the user's file."""
+"""Entry point of a row, as in dvc.yaml -> its module under stages/. The command of `by: own/mine`
+begins with `label_own/mine`: so it depends on `data/code/label_own/mine.json`, the code of the
+entry point and of the user's file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """A line of a table."""
+    """Row of a table of params.yaml."""
 
     name: str
     by: str = ""
     """Kind of the stage, as in `train_<by>` or `label_<by>`, or `own/<file>`; empty for a pool."""
     preset: str = ""
-    """An entry of stages/presets.yaml; for a pool or episodes the split of their problems."""
+    """Entry of stages/presets.yaml; for a pool or episodes the split of their problems."""
     policy: str = BASE
     """Key `from` of the table: the initial policy, or the one that samples, labels or judges."""
     on: str = ""
-    """A folder under data/ to learn from or to label; empty for a pool."""
+    """Folder under data/ to learn from or to label; empty for a pool."""
     files: tuple[str, ...] = ()
-    """Of a reward, an environment or a labeller of the user's: files that its code opens."""
+    """Files that the code of a user's reward, environment or labeller opens."""
     control: str = ""
-    """Of a policy: what its training must not change, if it is a control (`report/controls`)."""
+    """Key of a control, a policy: what its training must not change (`report/controls`)."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Of a policy: keys of its section of params.yaml with values of its own; of episodes
-    `num_episodes` and `temperature`."""
+    """Values that replace those of a policy's section of params.yaml; for episodes `num_episodes`
+    and `temperature`."""
 
     @property
     def source(self) -> Path:
-        """The folder that `on` names."""
+        """Folder that `on` names."""
         return DATA / self.on
 
 
 def parse_row(words: Sequence[str]) -> Row:
-    """The row of a command line: `<name> --by .. --preset .. --from .. --on ..`.
+    """Row of a command line: `<name> --by .. --preset .. --from .. --on ..`.
 
-    The table `policies` has `--train` in place of `--by`, and may have keys of the section that it
+    A row of `policies` has `--train` in place of `--by`, and may have keys of the section that it
     names (`--num_steps 8 --optim.learning_rate 1e-4`); pools and episodes have `--split` in place
-    of `--preset`, episodes perhaps `--num_episodes` and `--temperature`; `sample` and `evaluate`
-    have a policy's name alone.
+    of `--preset`; episodes may have `--num_episodes` and `--temperature`; `sample` and `evaluate`
+    have only a policy's name.
     """
     parser = argparse.ArgumentParser(prog="python -m stages <entry point>", allow_abbrev=False)
     parser.add_argument("name")
@@ -131,12 +131,12 @@ def parse_row(words: Sequence[str]) -> Row:
 
 
 def locate_policy(policy: str, seed: int) -> Path:
-    """The folder of a policy of a seed, as transformers saves it."""
+    """Folder of a seed's policy, as transformers saves it."""
     folder = DATA / "policies" / policy / "model"
     return folder if policy == BASE else folder / str(seed)
 
 
 def seed_folder(folder: Path, seed: int) -> Path:
-    """The part of an input or output that belongs to a seed; else the folder itself."""
+    """Subfolder of an input or output that belongs to a seed; without one, the folder."""
     of_seed = folder / str(seed)
     return of_seed if of_seed.is_dir() else folder

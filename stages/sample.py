@@ -1,20 +1,20 @@
-"""Completions of a policy: the samples that everything is evaluated from, and pools to label.
+"""Sample completions of a policy, for evaluation or as a pool to label.
 
     python -m stages sample <policy>
     python -m stages pool <pool> --from <policy> --split <split>
 
 `sample` writes, for each seed, N samples of each dev and test problem (`dev.jsonl`, `test.jsonl`)
-and its greedy completion (`dev_greedy.jsonl`, `test_greedy.jsonl`). Where answers can be checked,
-it also writes a few samples at other temperatures (`dev_at_0.5.jsonl`), so that a policy can be
-judged at the temperature that suits it; `temperatures.jsonl` says which file is of which. The best
-temperature is chosen in `compare`, so that an edit of the answer checker samples nothing again. A
-completion's random stream depends on seed, problem and sample alone, not on the policy or the
-temperature, so that both are compared on the same random numbers.
+and its greedy completion (`dev_greedy.jsonl`, `test_greedy.jsonl`). If answers can be checked, it
+also writes a few samples at other temperatures (`dev_at_0.5.jsonl`), so that each policy can be
+evaluated at its best temperature; `temperatures.jsonl` has the temperature of each file. `compare`
+chooses the best one, so that an edit of the answer checker needs no new samples. A completion's
+random stream depends only on seed, problem and sample, so policies and temperatures are compared on
+the same random numbers.
 
 `pool` writes, for each seed, N completions of each problem of the split (`train.jsonl`) and of each
-dev problem (`heldout.jsonl`), to learn from or to label; `pool.json` says of which policy and split
-they are. The streams of the dev problems are others than those of `sample`: what is labelled is not
-what policies are evaluated on.
+dev problem (`heldout.jsonl`), to learn from or to label; `pool.json` names the policy and the
+split. The dev problems have other random streams than in `sample`: completions that are labelled
+are not those of the evaluation.
 """
 
 from typing import Any, Self
@@ -36,17 +36,17 @@ HELDOUT = "heldout"
 
 
 class Config(SamplingConfig):
-    """Keys of params.yaml that pool reads, and sample besides others."""
+    """Keys of params.yaml that pool reads, and that sample reads among others."""
 
     sampling: dict[str, PoolSamplingConfig]
 
 
 class TemperaturesConfig(Params):
-    """Temperatures besides that of `sampling.test`, and 0, which is greedy."""
+    """Temperatures in addition to that of `sampling.test` and to 0 (greedy)."""
 
     tried: list[float]
     num_samples: int = Field(gt=0)
-    """Of each dev and test problem, at each of them."""
+    """Samples of each dev and test problem at each of these temperatures."""
 
 
 class EvaluationSamplesConfig(Config):
@@ -56,10 +56,10 @@ class EvaluationSamplesConfig(Config):
 
     @model_validator(mode="after")
     def check_temperatures(self) -> Self:
-        """Raise a ValueError unless dev and test have one temperature, and `tried` suits it.
+        """Raise a ValueError unless dev and test have the same temperature, and `tried` suits it.
 
-        Each of `tried` has to be `LOWEST` or above, and no two of `tried` and `sampling.test` may
-        be equal to six digits: they would share a file.
+        Each of `tried` is at least `LOWEST`; no two of `tried` and `sampling.test` may be equal to
+        six digits, since they would share a file.
         """
         dev, test = (
             find_entry(self.sampling, split, "section 'sampling'").temperature
@@ -68,7 +68,7 @@ class EvaluationSamplesConfig(Config):
         if dev != test:
             raise ValueError(
                 f"sampling.dev.temperature: expected that of sampling.test, {test}, found {dev}. "
-                f"On the dev problems a temperature is chosen for the test problems: set both alike"
+                f"The dev problems choose a temperature for the test problems: set both to the same"
             )
         tried = self.temperatures.tried
         names = {f"{temperature:g}" for temperature in (*tried, test)}  # of files
@@ -81,7 +81,7 @@ class EvaluationSamplesConfig(Config):
 
 
 LOWEST = 0.01
-"""Temperature below which sampling is greedy but for rounding."""
+"""Temperature below which sampling is greedy up to rounding."""
 CONFIGS = {"sample": EvaluationSamplesConfig, "pool": Config}
 
 
@@ -94,7 +94,7 @@ def main(*words: str) -> None:
 
 
 def sample_for_evaluation(run: Run) -> dict[str, Any]:
-    """Sample dev and test problems with the policy of one seed; returns the samples' metrics."""
+    """Sample dev and test problems with one seed's policy; returns metrics of the samples."""
     pools: dict[str, PoolRequest] = {}
     files: list[SampledFile] = []
     for split in ("dev", "test"):
@@ -124,7 +124,7 @@ def write_origin(run: Run) -> None:
 
 
 def sample_pool(run: Run) -> dict[str, Any]:
-    """Sample a pool with the policy of one seed; returns the completions' metrics."""
+    """Sample a pool with one seed's policy; returns metrics of the completions."""
     split, sampling = run.row.preset, run.config.sampling
     settings = find_entry(sampling, split, "section 'sampling'")
     pools = {
@@ -135,7 +135,7 @@ def sample_pool(run: Run) -> dict[str, Any]:
 
 
 def sample(run: Run, name: str, pools: dict[str, PoolRequest]) -> dict[str, Any]:
-    """Write the pools by the policy `name` of this seed; returns their metrics."""
+    """Write completions of pools by this seed's policy `name`; returns their metrics."""
     config, seed = run.config, run.seed
     sampler = config.load_sampler(name, seed, pool_sampling.max_length(pools.values()))
     decode = model_tokenizer.make_decode(row_policy.load_row_tokenizer(name, seed))

@@ -1,12 +1,12 @@
-"""Protocols of what generates text: samplers of completions, and judges that choose an option.
+"""Protocols of text generation: samplers of completions, and judges that choose an option.
 
-A `Sampler` has token ids in and token ids out, and knows nothing of text, tasks or rewards. An
-`Engine` is a sampler that also gives next-token log-probs. A `Judge` takes messages.
+A `Sampler` takes and returns token ids, and knows nothing of text, tasks or rewards. An `Engine` is
+a sampler that also gives next-token log-probs. A `Judge` takes messages.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from operator import add
 from typing import Literal, Protocol, runtime_checkable
@@ -14,19 +14,19 @@ from typing import Literal, Protocol, runtime_checkable
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """Completion of a prompt, as it was sampled."""
+    """Sampled completion of a prompt."""
 
     token_ids: list[int]
-    """The generated tokens, the end-of-sequence token included when it was reached."""
+    """The generated tokens, with the end-of-sequence token if it was reached."""
     logprobs: list[float]
-    """log p(token) of each, under the tempered distribution it was drawn from
-    (under the untempered one for greedy decoding). Same length as `token_ids`."""
+    """log p of each token at the temperature it was drawn with (greedy decoding: at temperature 1).
+    Same length as `token_ids`."""
     finish_reason: Literal["stop", "length", "step"]
     """`stop`: ended with the end-of-sequence token; `length`: truncated at the limit; `step`:
     broken off after a token of `break_after`, to be continued."""
     insertions: tuple[tuple[int, tuple[int, ...]], ...] = ()
     """The environment's tokens in an episode of several turns: pairs of the number of sampled
-    tokens before them, and their ids. They are read, and count in no loss or log-prob."""
+    tokens before them, and their ids. The policy reads them; no loss or log-prob has them."""
 
     @property
     def ending(self) -> Literal["stop", "length"]:
@@ -38,7 +38,7 @@ class Sample:
 def token_limits(
     max_new_tokens: int | Sequence[int], prompts: Sequence[Sequence[int]]
 ) -> Sequence[int]:
-    """Limit of new tokens of each prompt."""
+    """Limit of new tokens for each prompt."""
     if isinstance(max_new_tokens, int):
         return [max_new_tokens] * len(prompts)
     assert len(max_new_tokens) == len(prompts), "a limit for each prompt"
@@ -52,10 +52,10 @@ def check_requests(
     num_samples: int = 1,
     temperature: float = 1.0,
 ) -> None:
-    """Raise a ValueError for what no engine can sample.
+    """Raise a ValueError if no engine can sample this.
 
     That is an empty prompt, several greedy completions of a prompt, or a prompt that together with
-    its limit of new tokens has more than `num_positions` tokens (None: no such limit).
+    its limit of new tokens exceeds `num_positions` tokens (None: no such limit).
     """
     if not all(prompts):
         raise ValueError("expected prompts of at least one token, found an empty one")
@@ -75,7 +75,7 @@ def check_requests(
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Sampler of completions from a causal language model."""
+    """Sampler that draws completions from a causal language model."""
 
     def sample(
         self,
@@ -89,44 +89,49 @@ class Sampler(Protocol):
     ) -> list[list[Sample]]:
         """`num_samples` completions of each prompt, in the order of `prompts`.
 
-        Sample j of prompt i is a function of the weights, `prompts[i]`, `seeds[i]` and j, and of
-        nothing else in the call (up to the rounding of a batched matrix product). `temperature` 0
-        means greedy decoding; then `num_samples` must be 1 and the seeds are not used.
-        `max_new_tokens` is one limit for all prompts, or one for each. A completion is broken off
-        after its first token of `break_after`, which it includes; up to there it has the tokens
-        that it would have without `break_after`. An end-of-sequence token always ends it.
+        Sample j of prompt i is a function only of the weights, `prompts[i]`, `seeds[i]` and j (up
+        to the rounding of a batched matrix product). `temperature` 0 means greedy decoding; then
+        `num_samples` must be 1 and the seeds are not used. `max_new_tokens` is one limit for all
+        prompts, or one for each. A completion is broken off after its first token of `break_after`,
+        which it includes; its tokens are the same as without `break_after`. An end-of-sequence
+        token always ends it.
         """
         ...
 
 
 @runtime_checkable
 class SessionSampler(Sampler, Protocol):
-    """Sampler that can keep what it has read between calls."""
+    """Sampler that can keep its cache between calls."""
 
     def session(self) -> AbstractContextManager[None]:
         """Context in which only the new tokens of a prompt that continues an earlier one are read.
 
         A prompt continues an earlier one if it begins with that and a sample of it.
 
-        The weights must not change within it.
+        The weights must not change in this context.
         """
         ...
 
 
+def open_session(sampler: Sampler) -> AbstractContextManager[None]:
+    """The sampler's session; an empty context if it keeps nothing between calls."""
+    return sampler.session() if isinstance(sampler, SessionSampler) else nullcontext()
+
+
 @runtime_checkable
 class ColocatedSampler(Sampler, Protocol):
-    """Sampler of a policy in training that has a copy of it, in memory of the trainer's device.
+    """Sampler with a copy of a policy in training, in memory of the trainer's device.
 
-    It samples from the policy as it is at the time of the call, as every `Sampler` does, if `sleep`
-    is called whenever the weights are about to change.
+    Like every `Sampler` it samples from the policy's present weights, if `sleep` is called whenever
+    the weights are about to change.
     """
 
     def sleep(self) -> None:
-        """Give the memory to the trainer until the next call of `sample`, which copies again."""
+        """Free the memory until the next call of `sample`, which copies the weights again."""
         ...
 
     def close(self) -> None:
-        """Free the memory for good; nothing can be sampled any more."""
+        """Free the memory for good; nothing can be sampled afterwards."""
         ...
 
 
@@ -137,16 +142,16 @@ class Engine(Sampler, Protocol):
     def next_logprobs(
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> Iterator[tuple[int, list[float]]]:
-        """log p(token | prompt) of each of `token_ids`, at temperature 1, for each prompt.
+        """Number of each prompt, with log p(token | prompt) of `token_ids` at temperature 1.
 
-        With the prompt's number, batch by batch as they are computed.
+        They come batch by batch, as they are computed.
         """
         ...
 
     def close(self) -> None:
-        """Free its memory, except that of models which its caller holds.
+        """Free its memory, except that of models that its caller holds.
 
-        To be called before another model is loaded: an engine may hold all memory that was free.
+        Call this before another model is loaded: an engine may hold all memory that was free.
         """
         ...
 
@@ -156,16 +161,16 @@ class Judgement:
     """A judge's choice between options, in answer to one message."""
 
     probabilities: list[float]
-    """Of each option, in their order; they sum to 1."""
+    """Probability of each option, in their order; they sum to 1."""
     mass: float
-    """The probability of all options together, before they are normalised to sum to 1. Near 0 the
-    model does not answer the question, and its choice means nothing."""
+    """Probability of all options together, before they are normalised to sum to 1. Near 0 the model
+    does not answer the question, and its choice means nothing."""
     num_prompt_tokens: int
     """Tokens of the prompt."""
     num_generated_tokens: int
-    """Tokens generated: reasoning before the choice, and what an endpoint adds of itself."""
+    """Tokens generated: reasoning before the choice, and any that an endpoint adds."""
     first_token: str | None = None
-    """The likeliest first token, option or not; None where the engine gives the options' alone."""
+    """The likeliest first token, option or not; None if the engine gives only the options'."""
 
 
 def count_judge_tokens(judgements: Sequence[Judgement | None]) -> Counter[str]:
@@ -182,10 +187,9 @@ class Judge(Protocol):
     """Language model that chooses between options."""
 
     def stream(self, messages: Sequence[str]) -> Iterator[tuple[int, Judgement | None]]:
-        """Judgement of each message, a function of it and the model alone, up to rounding.
+        """Number and judgement of each message, as they come; None if a message is too long.
 
-        With the message's number, as they come. None where a message is longer than the model can
-        read.
+        A judgement is a function only of message and model, up to rounding.
         """
         ...
 

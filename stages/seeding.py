@@ -1,7 +1,7 @@
 """Independent random streams derived from one seed.
 
-Every stream is named by what it is for, so adding one never shifts another, and a completion's
-depends on (seed, step, prompt, sample) alone: not on batching, order or resume.
+Every stream is named by its purpose, so a new stream never shifts another, and a completion's
+depends only on (seed, step, prompt, sample), not on batching, order or resume.
 """
 
 import hashlib

@@ -1,10 +1,10 @@
-"""Check of the files that people bring, before anything runs.
+"""Check of the user's data files, before anything runs.
 
-Columns and files that prepare_data or a labelling stage would refuse are reported with everything
-else that is wrong in the plan, and so are rows that learn from what no problem has: gold answers,
-or solutions. How many rows are bad, and whether the answer checker reads the solutions, these
-stages see. Of more than `MAX_WHOLE_BYTES` the first rows are read. Data sets of the hub are not
-looked at: a plan needs no network.
+It reports, with all other errors of the plan, columns and files that prepare_data or a labelling
+stage would refuse, and rows that need gold answers or solutions which the data lack. The number of
+bad rows, and whether the answer checker can read the solutions, are left to those stages. Of files
+larger than `MAX_WHOLE_BYTES` only the first rows are read. Data sets of the hub are not checked: a
+plan needs no network.
 """
 
 import itertools
@@ -20,38 +20,38 @@ from stages.sources import containers, preference_files, problem_files, step_fil
 from stages.sources.catalogue import SourceConfig
 from stages.sources.own_rows import OwnSource
 from stages.sources.problem_files import NUM_SAMPLE, FileSource, SourceReport
-from stages.tables import TableRow, check_opened_files
+from stages.tables import TableRow, check_opened_files, describe_absence
 
 RAW = DATA / "raw"
-"""Folder of the files that people bring; DVC notices what changes in it."""
+"""Folder of the user's data files, in which DVC notices changes."""
 NEEDS_GOLD = ("label_verifier", "label_selection", "steps_completions", "reward_outcome")
-"""Entry points that ask the answer checker."""
+"""Entry points that use the answer checker."""
 READS_PEOPLE = ("label_people", "steps_people")
 MAX_WHOLE_BYTES = 4 * 2**20
-"""Of all files of a source or row together: about a second."""
+"""Size of all files of a source or row together that takes about a second to read."""
 
 
 class SourceContent(NamedTuple):
-    """What the rows of the sources have for learning."""
+    """Content of the sources that training can use."""
 
     has_gold: bool
     has_solutions: bool
     problems: list[str]
-    """What is wrong with the files."""
+    """Errors in the files."""
     looked_at: str = ""
-    """Which rows, where it is not all."""
+    """Description of the rows that were read, if not all."""
 
 
 def choose_limit(files: Sequence[Path]) -> int | None:
-    """How many rows of each split are read; None: all."""
+    """Number of rows of each split to read; None: all."""
     return None if sum(file.stat().st_size for file in files) <= MAX_WHOLE_BYTES else NUM_SAMPLE
 
 
 def look_at_source(source: SourceConfig) -> SourceContent:
-    """What the files of the sources have, and what is wrong with them."""
+    """Content of the files of the sources, and errors in them."""
     sources = source if isinstance(source, list) else [source]
     file_sources = [item for item in sources if isinstance(item, FileSource)]
-    # Of generated problems, and of a data set of the hub, nothing is known to be missing.
+    # Generated problems and data sets of the hub are assumed to have everything.
     is_unread = not file_sources or any(containers.is_hub_id(item.path) for item in file_sources)
     has_gold = has_solutions = is_unread
     problems, looked_at = list[str](), ""
@@ -76,20 +76,20 @@ def look_at_source(source: SourceConfig) -> SourceContent:
 
 
 def check_own_source(source: OwnSource) -> Iterator[str]:
-    """Files of the user's source that are not there; it is run when its rows are read."""
+    """Missing files of the user's source, which itself runs only when its rows are read."""
     word = own_modules.get_own_word(source.kind)
-    if not Path(file := f"stages/sources/own/{word}.py").is_file():
-        yield f"data.source.kind: there is no {file}: posttrain new source {word} writes it"
+    if word and not (file := Path(f"stages/sources/own/{word}.py")).is_file():
+        yield f"data.source.kind: {describe_absence(file, 'source', word)}"
     yield from check_opened_files("data.source", source.files)
 
 
 def describe_limit(limit: int | None) -> str:
-    """Words on rows that are not all."""
+    """Description of a limit on the rows that were read."""
     return "" if limit is None else f" (seen in the first {limit} rows of each split)"
 
 
 def check_places(source: FileSource) -> list[Path]:
-    """The files of a source; a ValueError for one that is not in data/raw."""
+    """The files of a source; a ValueError for a file outside data/raw."""
     files = problem_files.list_local_files(source)
     for file in files:
         if not file.is_relative_to(RAW):
@@ -101,11 +101,11 @@ def check_places(source: FileSource) -> list[Path]:
 
 
 def check_people_file(row: TableRow, config: Any) -> Iterator[str]:
-    """A file of people's preferences or step labels that its stage would refuse."""
+    """Errors in a file of people's preferences or step labels."""
     path, preset = DATA / row.words["on"], config.preset
     is_raw = RAW in path.parents and ".." not in path.parts
     if not is_raw or not path.exists():
-        return  # the check of the row's words says so; nothing is fetched from the hub
+        return  # reported by the check of the row's words; nothing is fetched from the hub
     try:
         place = containers.Place(path, preset.name, preset.split, preset.revision)
         limit = choose_limit(containers.list_files(str(path)))
@@ -124,7 +124,7 @@ def check_people_file(row: TableRow, config: Any) -> Iterator[str]:
 
 
 def check_row(row: TableRow, config: Any, source: SourceContent) -> Iterator[str]:
-    """A row that learns from what the sources do not have; nothing of sources that are wrong."""
+    """Errors of a row that needs data which the sources lack; none if the sources have errors."""
     if row.entry_point in READS_PEOPLE:
         yield from check_people_file(row, config)
     if source.problems:

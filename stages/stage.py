@@ -6,8 +6,8 @@
 `run` parses the row, claims the run (`runtime`), loads the `Config`, and calls `train(run)` for
 each seed of the section `seeds`, side by side. The dictionary that `train` returns becomes the
 seed's metrics.json. Outputs are written to a scratch folder and moved into place together, when
-every seed is done; a run that fails leaves the outputs of before. A seed that an earlier run
-finished with the same inputs is taken from its scratch (`runtime/finished_seeds`).
+every seed is done; a failed run leaves the earlier outputs in place. A seed that an earlier run
+with the same inputs finished is taken from its scratch folder (`runtime/finished_seeds`).
 """
 
 import logging
@@ -49,7 +49,7 @@ OUTPUTS = {
 }
 """Stage -> its output folders for a row, below data/; metrics.json goes into the last."""
 STAGE_BY_PREFIX = {"steps": "label_steps"}
-"""First part of an entry point -> its stage in dvc.yaml, where the two differ."""
+"""First part of an entry point -> its stage in dvc.yaml, if the two differ."""
 
 
 def run(
@@ -61,15 +61,15 @@ def run(
     per_seed: bool = True,
     prepare: Callable[[Run], None] | None = None,
 ) -> None:
-    """Run a stage of dvc.yaml on the row that `words` name, an entry point before it.
+    """Run a stage of dvc.yaml on the row in `words`, which begin with the entry point.
 
     Args:
         work: Does the stage's work for one seed, with empty output folders of that seed, and
             returns the metrics. Without `per_seed` it is called once, with the output folders of
             the row: its output is the same for all seeds.
-        words: Entry point and words of the row.
-        config: `Config` of the entry point, or a mapping from entry points to theirs.
-        gpu: Whether each seed run takes a GPU, where there are any.
+        words: Entry point, then the words of the row.
+        config: `Config` of the entry point, or a mapping from entry points to `Config`s.
+        gpu: Whether each seed run takes a GPU, if there are any.
         per_seed: Whether the outputs depend on the seed.
         prepare: Checks that fail before any seed starts; called once, with the folders of the row.
     """
@@ -117,7 +117,7 @@ def run(
 
 
 def show_headline(stage_run: StageRun, run: Run) -> None:
-    """Have the closing line say what the metrics.json of the row, or of its seeds, have of it."""
+    """Show the headline metrics of the row's, or its seeds', metrics.json in the closing line."""
     places = METRICS.get(stage_run.name.partition("@")[0], {})
     paths = sorted(run.output.rglob("metrics.json"))
     stage_run.display.headline = average_metrics(map(read_with_last_step, paths), places)
@@ -126,9 +126,9 @@ def show_headline(stage_run: StageRun, run: Run) -> None:
 def settle_recomputation(config: Any, name: str) -> Any:
     """The `Config`, with `auto` of `compute.gradient_checkpointing` decided for this machine.
 
-    By the doctor's forecast, in a process of its own: a GPU that was used cannot be used in a fork,
-    and as activations have the same bits when they are recomputed, the stage does not depend on the
-    forecast's code. On a CPU they are kept.
+    Uses the doctor's forecast, in a separate process, since a GPU in use cannot be used in a fork.
+    Recomputed activations have the same bits, so the stage does not depend on the forecast's code.
+    On a CPU they are kept.
     """
     compute = getattr(config, "compute", None)
     if compute is None or compute.gradient_checkpointing != AUTO:
@@ -147,7 +147,7 @@ def settle_recomputation(config: Any, name: str) -> Any:
 def open_folders(
     stack: ExitStack, scratch: Path, paths: Sequence[Path], *, is_partial: bool
 ) -> list[Path]:
-    """Empty folders to write a row's outputs into, moved to `paths` when `stack` closes.
+    """Empty folders for a row's outputs, moved to `paths` when `stack` closes.
 
     torchrun's processes after the first, and runs of some of the seeds (`is_partial`), write into
     `scratch`: then the outputs of the row stay as they are.
@@ -165,14 +165,14 @@ def open_folders(
 
 
 def write_metrics(run: Run, metrics: dict[str, Any] | None) -> None:
-    """Write a run's metrics.json, unless it measures nothing."""
+    """Write a run's metrics.json, unless it has no metrics."""
     if metrics is not None:
         outputs.write_json(run.output / "metrics.json", metrics)
 
 
 def take_finished(stage_run: StageRun, numbers: Sequence[int], folders: Sequence[Path]) -> None:
-    """Take from scratch what is finished of some seeds, into the output folders of the row."""
-    if ranks.read_torchrun_rank() is not None:  # the other processes have a scratch of their own
+    """Move finished seeds from scratch into the output folders of the row."""
+    if ranks.read_torchrun_rank() is not None:  # the other processes have other scratch folders
         return
     for seed in numbers:
         of_seed = [folder / str(seed) for folder in folders]
@@ -188,7 +188,7 @@ def finish_seed(
 ) -> None:
     """Do the work of a seed, write its metrics, and keep it as finished.
 
-    A ValueError if parameters or inputs were edited meanwhile: a seed that is kept is of its key.
+    A ValueError if parameters or inputs were edited meanwhile: a finished seed belongs to its key.
     """
     started, clock = datetime.now(UTC).isoformat(), time.monotonic()
     metrics = work(run)
@@ -212,5 +212,5 @@ def finish_seed(
 
 
 def identify(stage_run: StageRun, seed: int) -> dict[str, Any]:
-    """What a finished seed must be of."""
+    """Identity that a finished seed must have."""
     return {"stage": stage_run.name, "input_key": stage_run.start["input_key"], "seed": seed}

@@ -1,11 +1,11 @@
-"""Modules imported for what they declare, without the libraries that they compute with.
+"""Import of modules for their declarations, with stand-ins for the libraries that compute.
 
-The check of the plan reads the `Config` of every entry point. The modules around them import torch
-and transformers, 4 s of CPU, of which a `Config` needs nothing. Here stand-ins are imported in
-their place, as Sphinx does for modules that it documents
+The check of the plan reads the `Config` of every entry point. Its module imports torch and
+transformers, which takes 4 s of CPU and which a `Config` does not need. Stand-ins replace them, as
+Sphinx does for modules that it documents
 (https://www.sphinx-doc.org/en/master/usage/extensions/autodoc.html, `autodoc_mock_imports`): they
 serve as annotation, base class, decorator or constant, all that a module needs of a library while
-it is imported. To compute with one is an error. A process that was here can only check.
+it is imported. Computing with one is an error, so such a process can only check.
 """
 
 import sys
@@ -36,8 +36,8 @@ class _StandIn(type):
     def __call__(cls, *args: Any, **_: Any) -> Any:
         if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
             raise RuntimeError(
-                f"{cls.__name__}: expected no computation in a check of the plan, and this is of "
-                f"{', '.join(sorted(LIBRARIES))}: compute in the stage, or take it off the list in "
+                f"{cls.__name__}: expected no computation in a check of the plan, found a call of "
+                f"one of {', '.join(sorted(LIBRARIES))}: compute in the stage, or remove it from "
                 f"{__name__}"
             )
         return args[0] if len(args) == 1 and callable(args[0]) else cls  # a decorator's function
@@ -60,7 +60,7 @@ class _Finder(Loader):
 
 @contextmanager
 def importing_declarations() -> Iterator[None]:
-    """Stand-ins for `LIBRARIES` in every import of the body; afterwards they can be imported."""
+    """Context in which imports of `LIBRARIES` give stand-ins; afterwards they are real again."""
     finder = _Finder()
     sys.meta_path.insert(0, finder)
     try:

@@ -1,16 +1,16 @@
-r"""Steps of a policy's solutions, labelled by completing them.
+r"""Step labels of a policy's solutions, from completions of their prefixes.
 
     python -m stages steps_completions <steps> --by completions --preset .. --from <policy> \
         --on pools/<pool>
 
-Splits some of the solutions of each problem of a pool into steps and has the policy `from` complete
-every prefix of steps K times. A step is labelled by how many of the completions reach the right
-answer: Wang et al., "Math-Shepherd" (2024), eq. 3 and 4, https://arxiv.org/abs/2312.08935;
-departures: `rewards/step_solutions`. Writes the labels, of problems to learn from
-(`train.jsonl`) and of dev problems (`heldout.jsonl`, with their other solutions, unlabelled, to
-choose among), the counts behind them (`prefixes.jsonl`, of which both kinds of labels can be
-made), and how right they are at every K where the truth is known (`metrics.json`). With
-`num_completions: 0` nothing is sampled, and the labels are the truth.
+Splits solutions of each problem of a pool into steps. The policy `from` completes every prefix of
+steps K times, and the number of right completions labels the prefix's last step: Wang et al.,
+"Math-Shepherd" (2024), eq. 3 and 4, https://arxiv.org/abs/2312.08935; departures:
+`rewards/step_solutions`. Writes the labels of problems to learn from (`train.jsonl`) and of dev
+problems (`heldout.jsonl`, with their other solutions, unlabelled, to choose among), the counts
+(`prefixes.jsonl`, which give both kinds of labels), and, if the truth is known, the accuracy of the
+labels at every K (`metrics.json`). With `num_completions: 0` nothing is sampled, and the labels are
+the truth.
 """
 
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def label(run: Run) -> dict[str, Any]:
         for side, side_problems in problems.items()
     }
     parts = step_labels.chunk_prefixes(step_solutions.solution_prefixes(chain(*solutions.values())))
-    # A prefix is part of a completion that kept to the pool's limit.
+    # A prefix is part of a completion within the pool's length limit.
     completions = list_completions(chain(*pool.values()))
     limit = max(len(completion.completion_ids) for completion in completions)
     counts = list(count(run, parts, limit, decode)) if preset.num_completions else None
@@ -91,14 +91,14 @@ def label(run: Run) -> dict[str, Any]:
 
 
 def list_completions(problems: Problems) -> list[Completion]:
-    """The completions of all problems."""
+    """Completions of all problems."""
     return [completion for _, completions in problems for completion in completions]
 
 
 def count(run: Run, parts: Parts, limit: int, decode: Decode) -> Iterator[PrefixCount]:
-    """Counts of right completions of all prefixes; those of a killed run are not sampled again.
+    """Counts of right completions of all prefixes; a resumed run reuses those of a killed one.
 
-    `limit`: tokens of a prefix with its completion.
+    `limit`: largest number of tokens of a prefix with its completion.
     """
     config = run.config
 

@@ -1,6 +1,6 @@
-"""Rows of the tables in params.yaml and in recipes: their models, and whether their words fit.
+"""Rows of the tables in params.yaml and in recipes: their models, and checks of their words.
 
-Presets, and whether entry points take them, are checked in `plan_checks`.
+`plan_checks` checks presets, also against entry points.
 """
 
 import re
@@ -18,7 +18,7 @@ from stages.own_modules import get_own_word
 from stages.rows import BASE, DATA, STAGES, TABLES
 
 Tables = dict[str, dict[str, dict[str, Any]]]
-"""Table -> name -> the words of the row, each in the order in which it is written."""
+"""Table -> name -> words of the row, in the written order."""
 POLICIES, POOLS, PAIRS, STEPS, REWARDS, ENVIRONMENTS, EPISODES = TABLES
 GLOBAL_KEYS = ("seeds", "baseline", "tables")
 """Keys of params.yaml that `plan` itself reads."""
@@ -28,7 +28,8 @@ HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 OWN_SOURCES = {
     REWARDS: Path("stages/rewards/own"), ENVIRONMENTS: Path("stages/environments/own"),
 }  # fmt: skip
-"""Table -> folder of the user's files that its rows name."""
+"""Table -> folder of the user's files for its rows."""
+IN_EXPERIMENTS = "for `dvc exp run`, which copies what git knows, `git add` it"
 READS = {
     POLICIES: {
         "sft": ("demonstrations", PAIRS, EPISODES), "dpo": (PAIRS,),
@@ -46,18 +47,18 @@ READS = {
     | dict.fromkeys(("reasoning_gym", "skyrl_gym", "textarena"), ("prompts",)),
     EPISODES: dict.fromkeys(("policy", "script"), (ENVIRONMENTS,)),
 }  # fmt: skip
-"""Table -> its kinds -> the first parts of `on` that the stage of each reads."""
+"""Table -> its kinds -> the first parts of `on` that the kind's stage can read."""
 DEMONSTRATING = ("selection", "revision", "teacher")
-"""Pairs with demonstrations for `train: sft` beside them."""
+"""Kinds of pairs that also write demonstrations for `train: sft`."""
 NO_PAIRS = ("selection", "teacher")
-"""Of them those that have demonstrations alone."""
+"""Those of these kinds that write only demonstrations."""
 
 
 Word = Annotated[str, Field(min_length=1)]
 
 
 class FromRow(Params):
-    """A row: each starts from, samples or queries a policy."""
+    """Row that starts from, samples or queries a policy."""
 
     policy: Word = Field(alias="from")
 
@@ -77,21 +78,21 @@ class PoolRow(FromRow):
     """Completions of a split's problems: `pools`."""
 
     split: Literal["train", "preference"]
-    """What is learned from the other splits would be known before the test."""
+    """Training on the other splits would contaminate the test."""
 
 
 class PolicyRow(FromRow):
-    """A training: `policies`. Its other keys are those of its section (`split_words`)."""
+    """A training: `policies`. Its other keys override its section (`split_words`)."""
 
     train: Word
     preset: Word
     on: Word
     control: Literal["no_effect", "no_skill"] | None = None
-    """Of a control: what its training must not change, accuracy or skill (`report/controls`)."""
+    """For a control: what its training must not change, accuracy or skill (`report/controls`)."""
 
 
 class LabelRow(FromRow):
-    """What labels or learns from a folder under data/, by a preset: `steps`."""
+    """Row that labels or learns from a folder under data/, by a preset: `steps`."""
 
     by: Word
     preset: Word
@@ -99,11 +100,11 @@ class LabelRow(FromRow):
 
 
 class OwnCodeRow(LabelRow):
-    """What may be code of the user's: `rewards`, `environments` and `pairs`."""
+    """Row that may name a user's code: `rewards`, `environments` and `pairs`."""
 
     files: list[Word] = Field(default_factory=list[str])
-    """Files that code of the user's opens, from the checkout on: dependencies, as what it imports
-    is."""
+    """Files that a user's code opens, relative to the checkout: dependencies, as its imports
+    are."""
 
 
 class EpisodesRow(FromRow):
@@ -113,10 +114,10 @@ class EpisodesRow(FromRow):
     on: Word
     split: Literal["train", "dev", "test"]
     num_episodes: int | None = Field(None, gt=0)
-    """Of a policy from each start; None: as many as the environment's preset says. Here a change
-    plays again, and trains no policy again that learns in the environment."""
+    """Number of a policy's episodes from each start; None: that of the environment's preset. A
+    change here reruns only the episodes, not the policies trained in the environment."""
     temperature: float | None = Field(None, gt=0)
-    """Of the policy's sampling; None: that of the environment's preset."""
+    """Temperature of the policy's sampling; None: that of the environment's preset."""
 
     @model_validator(mode="after")
     def _a_script_is_played_once(self) -> "EpisodesRow":
@@ -136,7 +137,7 @@ NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{,99}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableRow:
-    """A row, and the table that it stands in."""
+    """A row and its table."""
 
     table: str
     name: str
@@ -147,22 +148,22 @@ class TableRow:
 
     @property
     def kind(self) -> str:
-        """The method or the labeller, `own` of `own/<file>`; of a pool the empty string."""
+        """The method or the labeller (`own` for `own/<file>`); empty for a pool."""
         return self.words.get("train", self.words.get("by", "")).partition("/")[0]
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """Of a policy: keys of the section of its kind, with values of its own."""
+        """Keys of a policy's section whose values the row overrides."""
         return split_words(self.table, self.words)[1]
 
     @property
     def entry_point(self) -> str:
-        """The entry point that makes the row: `steps_people`; of a pool `pool`."""
+        """The entry point that makes the row, such as `steps_people`; `pool` for a pool."""
         return STAGES[self.table].removeprefix("label_") + (f"_{self.kind}" if self.kind else "")
 
 
 def read_tables(paths: Collection[Path]) -> tuple[Tables, list[str]]:
-    """The rows of these files together, and what is wrong with a file or with the rows left out."""
+    """The valid rows of these files together, and errors of files and other rows."""
     tables: Tables = {table: {} for table in TABLES}
     problems, files = list[str](), dict[tuple[str, str], Path]()
     for path in paths:
@@ -192,7 +193,7 @@ def read_tables(paths: Collection[Path]) -> tuple[Tables, list[str]]:
 
 
 def check_row(table: str, name: Any, words: Any) -> Iterator[str]:
-    """A name that is no folder's, and words that no row of this table has, or that are missing."""
+    """Errors: a name that is not valid for a folder, and unknown or missing words of a row."""
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
         expected = "a folder's name, of at most 100 letters, digits, `-`, `_`, `.`"
         yield f"{table}: expected {expected}, found {name!a:.103}: rename the row"
@@ -205,7 +206,9 @@ def check_row(table: str, name: Any, words: Any) -> Iterator[str]:
         yield f"{place}: expected {{{', '.join(required)}}}, found {words!r:.100}"
         return
     row_words, overrides = split_words(table, words)
-    if table != POLICIES or not row_words.keys() >= {*required}:  # a missing key may be misspelt
+    if table != POLICIES or not row_words.keys() >= {
+        *required
+    }:  # an unknown key may be a misspelt required one
         row_words, overrides = words, {}
     yield from check_override_values(place, overrides)
     try:
@@ -216,14 +219,14 @@ def check_row(table: str, name: Any, words: Any) -> Iterator[str]:
 
 
 def split_words(table: str, words: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The words that a row of the table can have, and the other keys."""
+    """Words of the table's rows, and the other keys."""
     names = {field.alias or key for key, field in MODELS[table].model_fields.items()}
     row_words = {key: value for key, value in words.items() if key in names}
     return row_words, {key: value for key, value in words.items() if key not in names}
 
 
 def check_override_values(place: str, overrides: dict[str, Any]) -> Iterator[str]:
-    """Values that a row's command cannot hold; whether the section has the keys comes later."""
+    """Errors: values that a row's command cannot contain; keys are checked later."""
     for key, value in overrides.items():
         if not isinstance(key, str):
             yield f"{place}: expected text as a key, found {key!r:.100}"
@@ -234,9 +237,9 @@ def check_override_values(place: str, overrides: dict[str, Any]) -> Iterator[str
 
 
 def check_names(tables: Tables) -> Iterator[str]:
-    """Words that name no policy, folder or file, and rows that need each other.
+    """Errors: words that name no policy, folder or file, and rows that need each other.
 
-    A control is compared, on test problems alone, with the policy that it starts from.
+    A control is compared, only on test problems, with the policy that it starts from.
     """
     policies = [BASE, *tables[POLICIES]]
     for row in list_rows(tables):
@@ -253,20 +256,20 @@ def check_names(tables: Tables) -> Iterator[str]:
             )
         if row.table == EPISODES and tables[POLICIES].get(policy, {}).get("control"):
             yield (
-                f"{row}.from: '{policy}' is a control, which is compared on test problems alone: "
+                f"{row}.from: '{policy}' is a control, which is only compared on test problems: "
                 f"remove its key `control`, or this row"
             )
     for table, rows in tables.items():
         lower: dict[str, str] = {}
         for name in rows:
             if (first := lower.setdefault(name.lower(), name)) != name:
-                yield f"{table}.{name}: differs from '{first}' in capitals alone; rename it"
+                yield f"{table}.{name}: differs from '{first}' only in capitals; rename it"
     yield from check_episodes(tables)
     yield from find_cycles(tables)
 
 
 def check_files(row: TableRow) -> Iterator[str]:
-    """Files of the user's that are not there, or that no code of the row opens."""
+    """Errors: missing files of the user's, or files in a row without code."""
     files, on = row.words.get("files", ()), row.words.get("on", "")
     if files and get_own_word(on) is None and get_own_word(row.words.get("by")) is None:
         yield f"{row}.files: expected no files, since `on: {on}` names no code of yours"
@@ -274,15 +277,20 @@ def check_files(row: TableRow) -> Iterator[str]:
         yield from check_opened_files(str(row), files)
     labeller = get_own_word(row.words.get("by"))
     if labeller and not (file := OWN_SOURCES[REWARDS] / f"{labeller}.py").is_file():
-        yield f"{row}.by: there is no {file}: posttrain new labeller {labeller} writes it"
+        yield f"{row}.by: {describe_absence(file, 'labeller', labeller)}"
+
+
+def describe_absence(file: Path, kind: str, word: str) -> str:
+    """Words on a file of the user's that is not there."""
+    return f"there is no {file}: posttrain new {kind} {word} writes it; {IN_EXPERIMENTS}"
 
 
 def check_opened_files(place: str, files: Collection[str]) -> Iterator[str]:
-    """Files under the key `files` of a row or source that are not there, or are outputs."""
+    """Errors: files under the key `files` of a row or source that are missing, or are outputs."""
     for name in files:
         path = Path(name).expanduser()
         if path.is_relative_to(DATA) and not path.is_relative_to(DATA / RAW):
-            yield f"{place}.files: {name!a:.103} is an output, of which DVC knows: remove it here"
+            yield f"{place}.files: {name!a:.103} is an output, which DVC knows: remove it here"
         elif not path.is_file():
             yield (
                 f"{place}.files: expected a file, by its path in the checkout, found "
@@ -291,7 +299,7 @@ def check_opened_files(place: str, files: Collection[str]) -> Iterator[str]:
 
 
 def check_episodes(tables: Tables) -> Iterator[str]:
-    """Episodes from test starts of an environment that cannot be compared with each other."""
+    """Errors: episodes from an environment's test starts that cannot be compared."""
     first_rows, rows_by_policy = dict[str, TableRow](), dict[tuple[str, str], TableRow]()
     for row in list_rows({EPISODES: tables[EPISODES]}):
         if row.kind != "policy" or row.words["split"] != "test":
@@ -313,7 +321,7 @@ def check_episodes(tables: Tables) -> Iterator[str]:
 
 
 def check_source(row: TableRow, tables: Tables) -> str | None:
-    """What is wrong with the word `on`, if anything is."""
+    """Error in the word `on`; None: there is none."""
     on, kinds, problem = row.words["on"], READS[row.table][row.kind], None
     kind, _, name = on.partition("/")
     folders = list_sources(tables, kinds, OWN_SOURCES.get(row.table))
@@ -327,7 +335,7 @@ def check_source(row: TableRow, tables: Tables) -> str | None:
         if DATA / RAW not in path.parents or ".." in path.parts or not path.exists():
             problem = f"there is no file or folder {path}: put it there, or correct its name"
     elif kind not in kinds and on in list_sources(tables, (*PREPARED, *TABLES)):
-        problem = f"{row.entry_point} learns nothing from '{on}'; it reads {' or '.join(kinds)}"
+        problem = f"{row.entry_point} cannot read '{on}'; it reads {' or '.join(kinds)}"
     elif on not in folders and HUB in kinds:
         problem = (
             f"expected a file in {DATA / RAW} (`{RAW}/<file>`) or a data set of the hub "
@@ -336,27 +344,27 @@ def check_source(row: TableRow, tables: Tables) -> str | None:
     elif on not in folders and kind == OWN and kind in kinds:
         path = OWN_SOURCES[row.table] / name
         problem = (
-            f"there is no file {ascii(str(path))[1:-1]:.103}.py: write it, and for `dvc exp run`, "
-            f"which copies what git knows, `git add` it{suggest(on, folders)}"
+            f"there is no file {ascii(str(path))[1:-1]:.103}.py: write it; {IN_EXPERIMENTS}"
+            f"{suggest(on, folders)}"
         )
     elif on not in folders:
         problem = f"no row makes {on!a:.103}{suggest(on, folders)}"
     elif split != "train":
-        problem = f"'{on}' has `split: {split}`: what is learned from starts from rows of train"
+        problem = f"'{on}' has `split: {split}`: training needs episodes with `split: train`"
     elif by is not None and row.kind == "sft" and by not in DEMONSTRATING:
         makers = " and ".join(DEMONSTRATING)
         problem = f"'{on}', by {by}, holds no demonstrations; {makers} do"
     elif by in NO_PAIRS and row.kind != "sft":
         problem = f"'{on}', by {by}, holds demonstrations and no pairs"
     elif by == "episodes" and row.kind != "dpo":
-        problem = f"'{on}', by {by}, holds pairs of episodes, from which `train: dpo` alone learns"
+        problem = f"'{on}', by {by}, holds pairs of episodes, from which only `train: dpo` learns"
     return problem
 
 
 def list_sources(
     tables: Tables, kinds: Collection[str], own_sources: Path | None = None
 ) -> list[str]:
-    """Folders of these kinds that a word `on` can name, and the user's files in `own_sources`."""
+    """Folders of these kinds that `on` can name, and the user's files in `own_sources`."""
     folders = [f"{table}/{name}" for table in TABLES if table in kinds for name in tables[table]]
     files = sorted(own_sources.glob("[!_]*.py")) if OWN in kinds and own_sources else []
     prepared = [kind for kind in kinds if kind in PREPARED]

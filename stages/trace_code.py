@@ -4,14 +4,14 @@
 
 Every other stage depends on one file `code/<entry point>.json`: the import closure of the module
 that it runs (found by grimp, Seddon, https://grimp.readthedocs.io) and constraints.txt, each with
-its SHA-256. So an edit reruns this stage, which takes a second, and then the stages whose code it
-changed, no others; imports are declared nowhere. The user's files (`own_modules`), which are named
-`own/<file>`, have theirs under that name: a reward and an environment of one name share it. In it
-is also what such a file imports from outside of `stages` (`own_imports`), and what its rows list
-under `files`. For each of these there is a link in `stages/.own_links/`: DVC reads through it, so
-that an edit changes the folder that this stage depends on. Of a preset the code is that of the
-user's files that it names, `code/presets/<preset>.json`: of most, none. The source that
-`data.source` names is code of prepare_data; a labeller has a file `code/label_own/<file>.json`.
+its SHA-256. So an edit reruns this stage, which takes a second, and then only the stages whose code
+it changed; imports are declared nowhere. Each user's file `own/<file>` (`own_modules`) has a file
+of digests under that name; a reward and an environment of the same name share it. It also lists the
+files that the user's file imports from outside of `stages` (`own_imports`), and those under the key
+`files` of its rows. DVC reads each of these through a link in `stages/.own_links/`, so that an edit
+changes a folder that this stage depends on. `code/presets/<preset>.json` has the user's files that
+a preset names: mostly none. The source that `data.source` names is code of prepare_data; a labeller
+has a file `code/label_own/<file>.json`.
 
 grimp parses the files, so imports inside functions count and a package that is not installed does
 no harm. Imports under `if TYPE_CHECKING:` do not count: they never run.
@@ -38,11 +38,11 @@ ROOT = Path()
 DATA = Path("data")
 PACKAGE = "stages"
 OWN_PACKAGES = tuple(f"stages.{folder}.own" for folder in own_modules.FOLDERS)
-"""Files of the user's, which a row, a preset or the source names."""
+"""Packages of the user's files, which a row, a preset or the source names."""
 EXEMPT = ("stages.runtime.", "stages.plan.", "stages.trace_code.", "stages.__main__.")
-"""Modules that can change no output but the form of journals: records and progress, the stages that
-look at rows, parameters and code, on which every stage depends by itself, and what looks up the
-module to run."""
+"""Modules that can change no output except the form of journals: records and progress; the stages
+that check rows, parameters and code, on which every stage depends anyway; the lookup of the module
+to run."""
 PRESETS = "presets"
 """Folder below `code/`."""
 CONSTRAINTS = "constraints.txt"
@@ -53,7 +53,7 @@ OWN_TABLES = ("rewards", "environments", "pairs")
 
 
 def main() -> None:
-    """Write `code/` and `own/`, and links to what the latter names outside of `stages`."""
+    """Write `code/` and `own/`, and links to the files in `own/` from outside of `stages`."""
     process.die_with_dvc("trace_code")
     graph, linked = build_import_graph(ROOT, PACKAGE), dict[str, Path]()
     with outputs.replace(DATA / "code") as code, outputs.replace(DATA / "own") as own:
@@ -89,13 +89,13 @@ def main() -> None:
         for preset, modules in list_own_modules_of_presets().items():
             path = code / PRESETS / f"{preset}.json"
             add_digests(path, {})
-            for module in modules:  # one that is not there `plan` refuses
+            for module in modules:  # `plan` refuses one that does not exist
                 add_digests(path, digests_by_module.get(module, {}))
     write_links(linked)
 
 
 def add_digests(path: Path, digests: Mapping[str, str]) -> None:
-    """Write a file of digests, beside those that are in it."""
+    """Add digests to a file of digests."""
     path.parent.mkdir(exist_ok=True)
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     path.write_text(json.dumps({**before, **digests}, indent=0) + "\n", encoding="utf-8")
@@ -116,7 +116,7 @@ def list_own_modules_of_presets() -> dict[str, list[str]]:
 
 
 def find_outside(graph: grimp.ImportGraph, files: Collection[str], word: str) -> dict[str, Path]:
-    """What a file of the user's needs besides `files`, which its import reads: name -> file."""
+    """Name -> file that a user's file needs besides `files`, which its import reads."""
 
     def list_files(module: str) -> list[str]:
         return list_import_closure(graph, module, ROOT) if module in graph.modules else []
@@ -126,20 +126,20 @@ def find_outside(graph: grimp.ImportGraph, files: Collection[str], word: str) ->
     needed = own_imports.follow_imports(files, ROOT, list_files, pins)
     for file in list_row_files(word):
         path = ROOT / Path(file).expanduser()
-        if path.is_file():  # else `plan` says what is wrong with the row
+        if path.is_file():  # else `plan` reports the error in the row
             parts = [part for part in Path(file).parts if part not in ("/", "..")]
             needed[own_imports.name_file(path, "/".join(parts), ROOT)] = path
     return dict(sorted(needed.items()))
 
 
 def list_row_files(word: str) -> set[str]:
-    """Key `files` of all rows, and of the source, that name `own/<word>`."""
+    """Files in the key `files` of all rows, and of the source, that name `own/<word>`."""
     rows = [row for row in list_own_rows() if f"own/{word}" in map(row.get, ("on", "by", "kind"))]
     return {str(file) for row in rows for file in row.get("files") or ()}
 
 
 def list_own_rows() -> list[dict[str, Any]]:
-    """Rows that may name files of the user's, those of recipes too, and `data.source`."""
+    """Rows that may name the user's files, recipes included, and `data.source`."""
     paths = [ROOT / PARAMS_PATH, *sorted((ROOT / RECIPES).glob("*.yaml"))]
     contents = [read_yaml(path) for path in paths if path.is_file()]
     tables = [content.get(name) for content in contents for name in OWN_TABLES]
@@ -155,7 +155,7 @@ def digest_files(files: Mapping[str, Path]) -> dict[str, str]:
 
 
 def write_links(targets: Mapping[str, Path]) -> None:
-    """A link to each file that is no source in `stages`, and no others, in the folder of links."""
+    """Make the folder of links: one to each file that is not a source in `stages`, no others."""
     folder = ROOT / own_imports.LINKS
     if folder.exists():
         shutil.rmtree(folder)
@@ -198,7 +198,7 @@ def list_entries(root: Path) -> list[str]:
 
 
 def list_import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str]:
-    """The files that importing a module of the graph reads, sorted, relative to `root`.
+    """Files that the import of a module reads, sorted, relative to `root`.
 
     The templates of a module `page` are the files `page.*.j2` beside it, its texts `page.yaml`.
     """
@@ -211,7 +211,7 @@ def list_import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> lis
     ends = (".py", ".yaml", "/__init__.py")
     files = [Path(f"{stem}{end}") for stem in stems for end in ends]
     files += [file for stem in stems for file in stem.parent.glob(f"{stem.name}.*.j2")]
-    # A namespace package has no file, and that of most packages is empty.
+    # A namespace package has no __init__.py, and most packages have an empty one.
     return sorted(
         file.relative_to(root).as_posix()
         for file in files

@@ -1,11 +1,11 @@
-"""Show in MLflow what dvc.lock holds, and tell how it went.
+"""Add finished stages to MLflow, and print times and verdict.
 
 Reads dvc.lock, that of studies, `data/journals/`, `data/runs/` and `data/report/`; writes
-`data/tracked/manifest.json`, the result hash of each stage that leaves journals (deterministic: it
-does not depend on MLflow). Brings MLflow up to date (`tracking/view`), as the last stage of
-`dvc repro` or by hand; a second call adds nothing. When the store cannot be reached, the call says
-so and succeeds: the next one adds what is missing. Prints at its end how long each stage took, the
-verdict, and where the report is.
+`data/tracked/manifest.json`, the result hash of each stage with journals (deterministic: it does
+not depend on MLflow). Brings MLflow up to date (`tracking/view`), as the last stage of `dvc repro`
+or as a command; a second call adds nothing. If the store cannot be reached, the call says so and
+succeeds: the next one adds the missing runs. At its end it prints the seconds of each stage, the
+verdict, and the path of the report.
 
     python -m stages.track
     python -m stages.track --live
@@ -33,20 +33,20 @@ logger = logging.getLogger(__name__)
 MANIFEST = Path("data/tracked/manifest.json")
 REPORT = Path("data/report")
 SETTINGS = {
-    # MLflow's own defaults block for four minutes a call when a server is down, and what is asked
-    # twice may be done twice.
+    # By default MLflow blocks for four minutes per call if a server is down, and a retried request
+    # may be carried out twice.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    # It would print the server's address, password and all.
+    # It would print the server's address with its password.
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    # Read while it is imported: it would call home.
+    # Read at its import: it would send telemetry.
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-"""How patient MLflow is, and how talkative, unless the environment says otherwise."""
+"""MLflow's timeouts, retries and messages, unless environment variables set them."""
 
 
 def main(live: str = "") -> None:
-    """Write the manifest, bring MLflow up to date, tell; or follow what runs."""
+    """Write the manifest, bring MLflow up to date, print a summary; or follow running stages."""
     if live not in ("", "--live"):
         raise ValueError(f"expected nothing or --live, found {live!r}")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -75,16 +75,16 @@ def main(live: str = "") -> None:
 
 
 def set_environment() -> None:
-    """Set `SETTINGS`, before MLflow is imported, unless the environment says otherwise."""
+    """Set the `SETTINGS` that the environment lacks, before MLflow is imported."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
 
 
 def write_manifest(entries: list[lockfile.Entry]) -> None:
-    """Write manifest.json, unless it is right already.
+    """Write manifest.json, unless it is up to date.
 
-    Of the stages with journals: this stage depends on those, so it runs again when one of them had
-    other inputs. `plan` and `trace_code` have none; what they say is in the others' inputs.
+    It has the stages with journals. This stage depends on journals, so it runs again if one of them
+    had other inputs. `plan` and `trace_code` have none; their outputs are inputs of the others.
     """
     results = {entry.stage: entry.result_hash for entry in entries if entry.journals}
     text = json.dumps(results, indent=1, sort_keys=True) + "\n"
@@ -95,7 +95,7 @@ def write_manifest(entries: list[lockfile.Entry]) -> None:
 
 
 def describe_runs(records: Mapping[str, Mapping[str, Any]], report: Path) -> str:
-    """Seconds by stage, its rows side by side; then the verdict, and where the report is."""
+    """Seconds by stage, its rows side by side; then the verdict, and the path of the report."""
     groups: dict[str, dict[str, float]] = {}
     executed = {name: it for name, it in records.items() if it["seconds"] is not None}
     for name, record in executed.items():

@@ -3,8 +3,8 @@
     python -m stages train_dpo <policy> --train dpo --preset .. --from .. --on pairs/..
 
 Rafailov et al., "Direct Preference Optimization" (2023), https://arxiv.org/abs/2305.18290; the
-loss is the preset. The reference is the policy as it starts: its log-probs of all completions are
-computed before the first step. Started from another round's policy, on pairs of its samples, this
+preset names the loss. The reference is the initial policy: its log-probs of all completions are
+computed before the first step. From the policy of an earlier round, on pairs of its samples, this
 is iterative DPO (Xu et al. 2023, https://arxiv.org/abs/2312.16682).
 """
 
@@ -47,7 +47,7 @@ def train(run: Run) -> dict[str, Any]:
     tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
     model = row_policy.load_row_policy(row.policy, run.seed, config.model, config.compute, device)
     examples = read_examples(run)
-    # Adapters start as no change, so the model with them is still the reference.
+    # New adapters change nothing, so the model with them is still the reference.
     row_policy.add_adapters(model, config.lora, seed)
     learner = shard_model(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))
     num_steps, steps, reference_work = start_loop(run, learner, examples, seed)
@@ -65,7 +65,7 @@ def train(run: Run) -> dict[str, Any]:
 
 
 def read_examples(run: Run) -> list[Any]:
-    """Pairs; of KTO single completions, each desirable or not, out of pairs or of people's file."""
+    """Preference pairs; for KTO single completions, desirable or not, of people or out of pairs."""
     labelled = run.source / f"train{LABELLED}.jsonl"
     if run.config.preset.kind != KTO:
         return read_pairs(run.source, "train")
@@ -77,9 +77,9 @@ def read_examples(run: Run) -> list[Any]:
 def start_loop(
     run: Run, model: Policy, examples: list[Any], seed: int
 ) -> tuple[int, Iterator[Step], dict[str, int]]:
-    """The number of steps, the steps of the loop that the loss needs, and the reference's `work`.
+    """Number of steps, the steps of the loss's loop, and the `work` of the reference.
 
-    The reference is `model` as it is; its log-probs are computed here, before any step.
+    The reference is `model` before training: its log-probs are computed here, before any step.
     """
     sizes, preset = run.config.dpo, run.config.preset
 

@@ -13,11 +13,11 @@ departure: no pretraining mix. From the base model with the rule reward, GRPO is
 
 Reads the policy `from`, which is both the initial policy and the KL reference, and either prompts
 and a reward, or an environment. PPO's value model starts from the reward model or from that policy.
-Writes a policy for each seed, and every rollout that it learned from. The accuracy by the answer
-checker is logged whatever the reward is. In an environment a rollout is an episode: the
-environment's limits replace `max_new_tokens`, and before training a few episodes are played twice
-to check that they are equal. With advantage `teacher` (`loops/teacher`) the reward is the answer
-checker's verdict, with weight `reward_coef`, and a reference is loaded only if the preset needs it.
+Writes a policy for each seed, and every rollout of its training. The accuracy by the answer checker
+is logged for any reward. In an environment a rollout is an episode: the environment's limits
+replace `max_new_tokens`, and before training a few episodes are played twice to check that they are
+equal. With advantage `teacher` (`loops/teacher`) the reward is the answer checker's verdict, with
+weight `reward_coef`, and a reference is loaded only if the preset needs it.
 """
 
 import logging
@@ -83,7 +83,7 @@ class RlTraining(training.TrainingConfig):
 
     @property
     def num_samplers(self) -> int:
-        """Processes that sample beside the one that trains, 0 or 1 (`loops/overlap`)."""
+        """Number of sampler processes beside the trainer's, 0 or 1 (`loops/overlap`)."""
         can_overlap = self.preset.staleness > 0 and self.num_processes == 1
         return overlap.read_samplers() if can_overlap else 0
 
@@ -118,7 +118,7 @@ def main(*words: str) -> None:
 
 
 def check_source(run: Run) -> None:
-    """Refuse what the row cannot learn from, before any seed starts."""
+    """Check, before any seed starts, that the row can learn from its source."""
     teacher.check_source(run.row.on, run.config.preset)
     if teacher.is_teacher(run.row.on):
         for seed in run.config.seeds:
@@ -135,7 +135,7 @@ def check_source(run: Run) -> None:
 
 
 def check_teacher(row: Row, seed: int) -> None:
-    """Refuse a teacher with another tokenizer than the student's."""
+    """Raise a ValueError if the teacher's tokenizer is not the student's."""
     names = row.policy, teacher.find_teacher(row)
     of_student, of_teacher = (row_policy.load_row_tokenizer(name, seed) for name in names)
     model_tokenizer.check_same_vocabulary(of_student, of_teacher, names)
@@ -156,7 +156,7 @@ def train(run: Run) -> dict[str, Any]:
             )
             run.write_policy(save, rollouts=True)
         finally:
-            # After the last save: vLLM takes the process group down with it.
+            # After the last save, since vLLM destroys the process group.
             if isinstance(models.sampler, ColocatedSampler):
                 models.sampler.close()
     warn_without_advantages(history)
@@ -173,7 +173,7 @@ def warn_without_advantages(history: Sequence[Mapping[str, int | float]]) -> Non
         logger.warning(
             "all advantages of all %d steps were 0, so no reward has changed the policy: the "
             "completions of a problem always had equal rewards. Raise group_size or the "
-            "temperature, or take easier problems, or a reward that says more than right or wrong.",
+            "temperature, or take easier problems, or a reward with more values than 0 and 1.",
             len(history),
         )
 
@@ -193,7 +193,7 @@ def open_sampler_process(run: Run) -> Iterator[ForkedProcess | None]:
         models, task, settings, _ = load(run, only_samples=True)
         return rl.Trainer(models=models, task=task, settings=settings)
 
-    assert not torch.cuda.is_initialized(), "CUDA cannot be used in a fork of a process that does"
+    assert not torch.cuda.is_initialized(), "CUDA cannot be used in a fork of a process with CUDA"
     with closing(overlap.fork_sampler(load_there)) as sampler_process:
         gpu_slot.show(0)
         yield sampler_process
@@ -206,8 +206,8 @@ def load(
 
     The reference is a frozen copy of the policy; with adapters, the policy without them.
     Distillation has a teacher, and a reference only if the KL from it enters the reward, the loss
-    or `kl_budget`. `only_samples`: without the value model, and without a reward unless sampling
-    depends on it.
+    or `kl_budget`. `only_samples`: load no value model, and no reward unless sampling depends on
+    it.
     """
     config, row, environment = run.config, run.row, read_environment(run.row)
     compute, sizes, chosen = config.compute, config.sizes, config.preset.for_engine(config.engine)
@@ -235,7 +235,7 @@ def load(
     without_adapters = row_policy.add_adapters(model, config.lora, settings.seed)
     sampler = loading.make_policy_sampler(
         config.engine,
-        2 if chosen.advantage == "gae" else 1,  # models that are trained, whose moments need memory
+        2 if chosen.advantage == "gae" else 1,  # trained models, whose moments need memory
         model,
         tokenizer,
         source=row_policy.locate_policy(row.policy, run.seed, config.model),
@@ -258,7 +258,7 @@ def load(
             folder = row_policy.locate_policy_folder(row.policy, run.seed, config.model)
             value = scalar_head.init_scalar_model(folder, pad_id, compute, device)
         else:
-            # Of an ensemble, its first member: a mean of weights is no mean of functions.
+            # Of an ensemble the first member: averaged weights are not averaged functions.
             folders = scalar_head.find_member_folders(reward_file.model_path(row.source, run.seed))
             value = scalar_head.load_scalar_model(folders[0], compute, device)
         row_policy.add_adapters(value, config.lora, derive_seed(settings.seed, "value"))
@@ -292,7 +292,7 @@ def load(
 
 
 def read_environment(row: Row) -> EnvironmentFile | None:
-    """The environment that the row names in `on`; None: it names a reward."""
+    """The environment in the row's `on`; None: it names a reward."""
     return definition.read_environment(row.source) if row.on.startswith(FOLDER) else None
 
 

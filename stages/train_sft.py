@@ -4,11 +4,11 @@
 
 Reads the folder `on` of demonstrations, or the successful episodes of a row of `episodes`, and the
 policy `from`, or the base model; writes a policy of each seed. With `model.path` null the base
-model is a small Llama with random weights. The loss is the mean - log p over the completion tokens
-of a step (Ouyang et al., "Training language models to follow instructions" (2022), step 1); of an
-episode these are the tokens of the assistant. Departure: every token of an optimizer step weighs
-the same, whatever its micro-batch. With a preset that has a `teacher`, the loss is the forward KL
-from the policy that wrote the demonstrations (`algorithms/forward_kl`).
+model is a small Llama with random weights. The loss is the mean of -log p over the completion
+tokens of a step (Ouyang et al., "Training language models to follow instructions" (2022), step 1),
+which in an episode are the assistant's tokens. Departure: every token of an optimizer step has the
+same weight, in any micro-batch. With a `teacher` in the preset, the loss is the forward KL from the
+policy that wrote the demonstrations (`algorithms/forward_kl`).
 """
 
 from functools import partial
@@ -57,7 +57,7 @@ def main(*words: str) -> None:
 
 
 def check_teacher(run: Run) -> None:
-    """Refuse demonstrations without a teacher for a preset with one, and another vocabulary."""
+    """Raise a ValueError if the preset has a teacher, and the demonstrations none that fits."""
     row, preset = run.row, run.config.preset
     folders = [rows.seed_folder(row.source, seed) / TEACHER for seed in run.config.seeds]
     has_teacher = all(folder.is_dir() for folder in folders)
@@ -99,7 +99,7 @@ def train(run: Run) -> dict[str, Any]:
     last = history[-max(1, len(history) // 20) :]
     for loss, name in FINAL.items():
         values = [step[loss] for step in last if loss in step]
-        if values:  # without a step there is none
+        if values:  # there are none without a step
             metrics[name] = sum(values) / len(values)
     save = partial(policy.save_model, model, tokenizer, dtype=config.compute.dtype)
     run.write_policy(save)
@@ -107,7 +107,7 @@ def train(run: Run) -> dict[str, Any]:
 
 
 def read_demonstrations(folder: Path) -> list[Demonstration]:
-    """Demonstrations of a folder, or its successful episodes; a ValueError where there are none."""
+    """Demonstrations of a folder, or its successful episodes; a ValueError if there are none."""
     path, remedy = folder / EPISODES, "Play an environment whose episodes a policy can win"
     if path.exists():
         demonstrations = sft.select_successes(list(lines.read_lines(path, Episode)))

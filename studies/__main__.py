@@ -1,21 +1,21 @@
-"""Run studies, and bring all that they read up to date first.
+"""Run studies, after the stages that they depend on.
 
     python -m studies search                     one study
     python -m studies checkpoints@ppo gate       several; `<study>@<row>` for one row of it
     python -m studies all --force                every study, with options of `dvc repro`
-    python -m studies --check                    no study: are all names fit for a shell
+    python -m studies --check                    only check that all names are safe in a shell
 
 DVC reads every dvc.yaml of the repository, so stages that were never run would appear in `dvc
 status`, `dvc checkout`, `dvc metrics show` and the like, with their outputs missing. Therefore the
 studies' stages are defined in studies.yaml beside this file, which DVC does not read. This command
-copies those that are asked for, and the studies that they read, into studies/dvc.yaml, and
-calls `dvc repro studies/dvc.yaml:<study>`. They are stages of the same DVC project as the
-pipeline's: upstream stages run where they are out of date, results are cached, restored and pushed.
-What has no result when `dvc repro` ends is taken out again. Commit studies/dvc.yaml with its
-dvc.lock to keep the results of studies with those of the pipeline.
+copies the requested studies, and the studies that they read, into studies/dvc.yaml, and calls `dvc
+repro studies/dvc.yaml:<study>`. They are stages of the same DVC project as the pipeline's: stale
+upstream stages run, results are cached, restored and pushed. Stages without a result when `dvc
+repro` ends are removed again. Commit studies/dvc.yaml with its dvc.lock to keep the results of
+studies with those of the pipeline.
 
-Names of rows stand in commands, which a shell reads. So those of the pipeline (`preflight`) and of
-the studies are checked before DVC is called; and again, by `--check`, in each command that has one.
+Names of rows are part of shell commands. So those of the pipeline (`preflight`) and of the studies
+are checked before DVC is called, and again, by `--check`, in each command with such a name.
 """
 
 import re
@@ -40,7 +40,7 @@ LOCK = PIPE / "studies.lock"
 
 
 def main(*words: str) -> int:
-    """Run the studies that are named, or check names alone; the exit status of `dvc repro`."""
+    """Run the named studies, or only check names; returns the exit status of `dvc repro`."""
     if {"-h", "--help"} & {*words}:
         print(__doc__)
         return 0
@@ -60,7 +60,7 @@ def main(*words: str) -> int:
 def list_stages(
     definitions: Mapping[str, Any], parameters: Mapping[str, Any]
 ) -> dict[str, list[str]]:
-    """Study -> DVC's names of its stages: its own name, or `<study>@<row>` of its `foreach`."""
+    """Study -> DVC's names of its stages: the study's name, or `<study>@<row>` of its `foreach`."""
     return {
         study: [f"{study}@{row}" for row in read_rows(stage, parameters)]
         if "foreach" in stage
@@ -74,8 +74,8 @@ def resolve_names(
 ) -> list[str]:
     """DVC's names of the stages of the named studies, and of the studies whose results they read.
 
-    `checkpoints` names every stage of its `foreach`; `all` every study. A ValueError lists the
-    names that no study has.
+    `checkpoints` names every stage of its `foreach`; `all` every study. A ValueError lists unknown
+    names.
     """
     stages_by_study = list_stages(definitions, parameters)
     valid = [stage for stages in stages_by_study.values() for stage in stages]
@@ -107,7 +107,7 @@ def read_rows(
 
 
 def check_row_names(definitions: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
-    """Raise a ValueError that lists the studies' rows whose name is none of a row."""
+    """Raise a ValueError that lists invalid names of the studies' rows."""
     wrong = [
         f"{study}: {row!a:.103}"
         for study, stage in definitions.items()
@@ -129,9 +129,9 @@ def list_upstream_studies(definition: Mapping[str, Any]) -> list[str]:
 
 
 def add_stages(names: Iterable[str]) -> list[str]:
-    """Add the stages of studies, and of those that they read, to studies/dvc.yaml; their names.
+    """Add the stages of studies, and of their upstream studies, to studies/dvc.yaml; their names.
 
-    Stages that are in it already take the definition of today.
+    Stages that are already in it get their present definition.
     """
     definitions, parameters = read_yaml(DEFINITIONS)["stages"], read_yaml(STUDY_PARAMS)
     check_row_names(definitions, parameters)
@@ -144,7 +144,7 @@ def add_stages(names: Iterable[str]) -> list[str]:
 
 
 def remove_unrun(stages: Iterable[str]) -> None:
-    """Remove those of the stages that studies/dvc.lock has no result of."""
+    """Remove stages without a result in studies/dvc.lock."""
     with FileLock(LOCK):
         lock = DVC_YAML.with_suffix(".lock")
         locked = read_yaml(lock)["stages"] if lock.is_file() else {}
@@ -161,7 +161,7 @@ def _stages_in_dvc_yaml() -> set[str]:
 
 
 def _write_dvc_yaml(stages: set[str]) -> None:
-    """Write the definitions of the stages, or no file where there are none."""
+    """Write the definitions of the stages; without stages, no file."""
     content, parameters = dict[str, Any](), read_yaml(STUDY_PARAMS)
     for study, definition in read_yaml(DEFINITIONS)["stages"].items():
         of_row = definition.get("do", definition)
@@ -183,12 +183,12 @@ def _write_dvc_yaml(stages: set[str]) -> None:
 
 
 def _list_files(pattern: str) -> list[str]:
-    """The files of a pattern, sorted; a path without a `*` itself, and `${..}` as it is."""
+    """The files of a pattern, sorted; a path without `*`, or with `${..}`, unchanged."""
     return sorted(map(str, Path().glob(pattern))) if "*" in pattern else [pattern]
 
 
 def run_dvc(arguments: list[str]) -> int:
-    """Run DVC; its exit status. Ctrl-C reaches it by itself, SIGTERM is passed on."""
+    """Run DVC; returns its exit status. Ctrl-C reaches DVC directly; SIGTERM is passed on."""
     with subprocess.Popen([sys.executable, "-m", "dvc", *arguments]) as dvc:
         handlers = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: lambda *_: dvc.terminate()}
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}

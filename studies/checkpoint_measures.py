@@ -1,7 +1,7 @@
-"""Measure a policy on its way: what it earns, by truth and by proxies, and how far it has gone.
+"""Measures of intermediate policies: true reward, proxy rewards, distance from the start.
 
-Each problem's samples are drawn once; what a model has to read is read once for each distinct
-completion, and counted as often as it was drawn. Then means over problems by step.
+Each problem's samples are drawn once. Models read each distinct completion once; its measures count
+as often as it was drawn. Then means over problems by step.
 """
 
 from collections import Counter
@@ -30,11 +30,11 @@ Scorer = Callable[[Sequence[Group]], Scores]
 Scorers = tuple[Scorer | None, Scorer | None]
 """Scorers: one reward model and an ensemble."""
 NGRAM = 4
-"""Tokens in the runs whose repetition is counted."""
+"""Length of the n-grams whose repetition is counted."""
 COLUMNS = ("kl_k1", "kl_k3", "entropy", "reward_model", "ensemble", "ensemble_std")
 """Model scores of each completion; the first three are sums over its tokens."""
 PAIRED = ("correct", "reward_model", "ensemble")
-"""Those whose difference from the start, paired by problem, is reported too."""
+"""Measures whose difference from the start, paired by problem, is reported, too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,9 +50,9 @@ class CheckpointResult:
     correct: float
     """Share of the samples whose final answer is right: the true reward."""
     reward_model: float | None
-    """Mean score by the single reward model; null where there is none."""
+    """Mean score by the single reward model; null without one."""
     ensemble: float | None
-    """Mean score by the ensemble, its members' scores made one as its preset says."""
+    """Mean score by the ensemble, whose preset says how its members' scores become one."""
     ensemble_std: float | None
     """Mean over the samples of the standard deviation between the members' scores."""
     kl_k1: float
@@ -62,11 +62,12 @@ class CheckpointResult:
     tokens: float
     """Tokens of a completion."""
     entropy: float
-    """Of the policy's next-token distribution, over all tokens of the samples: nats a token."""
+    """Entropy of the policy's next-token distribution, over all tokens of the samples: nats per
+    token."""
     truncated: float
-    """Share of the samples cut at the length limit."""
+    """Share of the samples truncated at the length limit."""
     repetition: float
-    """Share of a completion's runs of four tokens that it has said before."""
+    """Share of a completion's 4-grams of tokens that occurred in it before."""
     num_distinct: int
     """Different completions among the samples: only these were scored."""
 
@@ -76,9 +77,9 @@ QUANTITIES = [field.name for field in fields(CheckpointResult)][2:-1]
 
 
 def load_scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device) -> Scorers:
-    """Scorers of a row of `rewards`: its model, and where it has several, all of them.
+    """Scorers of a row of `rewards`: its first model, and, if it has several, the ensemble.
 
-    One model of an ensemble, the first, stands for what a single one would find.
+    The first model of an ensemble stands for a single reward model.
     """
     folder = DATA / "rewards" / reward
     aggregate = reward_file.read_reward(folder).aggregate
@@ -100,7 +101,7 @@ def measure_checkpoint(
 
     The divergence from the reference, in eval mode, is estimated by k1 and k3
     (`algorithms/kl`), each summed over a completion's tokens; both are unbiased for the KL of whole
-    completions drawn at `temperature`, a completion cut at the limit being one of the outcomes.
+    completions drawn at `temperature`, with a completion truncated at the limit as an outcome.
     """
     model.eval()
     reward_model, several = judges
@@ -138,7 +139,7 @@ def measure_checkpoint(
 
 def _counted(prompt: Prompt, rows: Sequence[Completion]) -> dict[str, float]:
     """Measures that need no model: means over the samples of a problem."""
-    # Not one verdict a distinct list of tokens: two of them may spell the same text.
+    # Counted by text, not by tokens: two lists of tokens may spell the same text.
     texts = Counter(row.completion for row in rows)
     right = [n for text, n in texts.items() if answer_checker.solves_problem(prompt, text)]
     sums = {
@@ -168,9 +169,9 @@ def group_by_step(rows: Sequence[CheckpointResult]) -> dict[int, list[Checkpoint
 def summarise_checkpoints(rows: Sequence[CheckpointResult], **bootstrap: Any) -> dict[str, Any]:
     """`steps`: of each, `{quantity: {value, low, high}}` by `bootstrap_means`; `best_step`.
 
-    `<quantity>_gain` is the paired difference from the start; null where nothing scores. Of
-    steps that are equally accurate the first is the best: it is nearest to the start. Its own
-    accuracy is the largest of several noisy numbers, so report another split's.
+    `<quantity>_gain` is the paired difference from the start; null without a scorer. Among equally
+    accurate steps the first is the best: it is nearest to the start. Its accuracy is the largest of
+    several noisy numbers, so report another split's.
     """
     steps, start = {}, group_by_step(rows)[0]
     for step, now in group_by_step(rows).items():

@@ -1,11 +1,11 @@
-"""Study: what did a training run do on its way?
+"""Study: how did a policy change during its training?
 
     python -m studies checkpoints
 
-Samples completions of each dev problem by the policy that a run started from (step 0), by each of
-its checkpoints and by the policy that it wrote, with the same random streams; writes of each step
-and problem what `checkpoint_measures` finds in them, and their means with intervals over problems.
-The split is never `test`: which step is best is chosen here, and reported there.
+Samples completions of each dev problem with the initial policy of a run (step 0), with each of its
+intermediate policies and with its final policy, with the same random streams. Writes the measures
+of `checkpoint_measures` for each step and problem, and their means with intervals over problems.
+The split is never `test`: the best step is chosen here, and reported there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ from studies import study as studies
 from studies.checkpoint_measures import CheckpointResult, Scorers
 
 Seeds = Mapping[int, Mapping[str, Any]]
-"""Summaries by seed, of `checkpoint_measures.summarise_checkpoints`."""
+"""Seed -> summary of `checkpoint_measures.summarise_checkpoints`."""
 PANELS = {
     "correct": "True accuracy (dev)",
     "reward_model": "Score by one reward model",
@@ -53,14 +53,14 @@ PANELS = {
 
 
 class Checkpoints(Intervals):
-    """Training runs to measure, and the measurement."""
+    """Training runs to measure, and the settings of the measurement."""
 
     runs: list[str]
-    """Rows of `policies`, of the kinds that keep checkpoints."""
+    """Rows of `policies` with intermediate policies."""
     start: str
-    """The row of `policies` that all of them started from."""
+    """The row of `policies` that all runs started from."""
     reward: str
-    """A row of `rewards`, of the kind preference."""
+    """A row of `rewards` of kind preference."""
     sampling: PoolSamplingConfig
 
 
@@ -108,7 +108,7 @@ def evaluate_checkpoints(config: Config, name: str, run: Run, folder: Path) -> d
 
 
 def load_policies(name: str, start: Path, seed: int) -> Iterator[tuple[int, Path]]:
-    """(steps taken, folder) of the start, of each checkpoint and of what the run wrote."""
+    """(step, folder) of the initial, each intermediate and the final policy of a run."""
     training = DATA / "policies" / name / "training" / str(seed)
     yield 0, start
     folders = (training / "checkpoints").glob(f"{POLICY_PREFIX}*")
@@ -121,7 +121,7 @@ def measure_policy(
     config: Config, step: int, path: Path, reference: Policy, judges: Scorers,
     pool: PoolRequest, seed: int,
 ) -> list[CheckpointResult]:  # fmt: skip
-    """Sample from one policy, and measure what it drew."""
+    """Sample from one policy, and measure the completions."""
     compute, prompts = config.compute, pool.prompts
     model = policy.load_policy(path, compute, setup(compute), trained=False)
     tokenizer = model_tokenizer.load_tokenizer(path)
@@ -137,7 +137,7 @@ def measure_policy(
 
 
 def draw_measures(path: Path, name: str, seeds: Seeds) -> None:
-    """A panel of each quantity by step, with a line of each seed."""
+    """Plot each quantity by step in a panel, with one line per seed."""
     with plots.save_figure(path, width=9.6, height=7.6) as figure:
         figure.suptitle(name, x=0.02, ha="left", fontweight="bold")
         for axes, (quantity, title) in zip(figure.subplots(3, 3).flat, PANELS.items(), strict=True):
@@ -149,7 +149,7 @@ def draw_measures(path: Path, name: str, seeds: Seeds) -> None:
 
 
 def _lines(axes: Axes, seeds: Seeds, quantity: str) -> None:
-    """A quantity of each seed with its interval by step; or that nothing scores it."""
+    """Draw a quantity by step with its interval, one line per seed; or that it is not scored."""
     colours = plots.assign_colours(["", *map(str, seeds)])
     for seed, run in seeds.items():
         steps, colour = run["steps"], colours[str(seed)]

@@ -1,8 +1,9 @@
-"""Copies of the run in which the pipeline's own stages work again, with other settings.
+"""Copies of the run in which the pipeline's stages run again, with other settings.
 
 A copy is a folder with the code, its own params.yaml and presets.yaml, and links to what it shares
-with the run. Its stages are processes of their own; DVC knows nothing of them, so nothing that they
-write reaches its cache. In the study's scratch what a kill interrupts goes on with the whole rows.
+with the run. Its stages are separate processes, of which DVC knows nothing, so none of their
+outputs reaches its cache. In the study's scratch folder, a killed stage resumes with the complete
+rows.
 """
 
 import os
@@ -32,9 +33,9 @@ class Command(NamedTuple):
     entry_point: str
     words: tuple[str, ...]
     output: str
-    """The folder under data/ that is there when it has been run."""
+    """Folder under data/ that exists after the stage has run."""
     stage: str
-    """DVC's name of it."""
+    """DVC's name of the stage."""
 
 
 def make_row_command(table: str, name: str, row: Mapping[str, Any]) -> Command:
@@ -47,12 +48,12 @@ def make_row_command(table: str, name: str, row: Mapping[str, Any]) -> Command:
 
 
 def make_sample_command(policy: str) -> Command:
-    """Completions of the dev and test problems."""
+    """Command that samples completions of the dev and test problems."""
     return Command("sample", (policy,), f"samples/{policy}", f"sample@{policy}")
 
 
 def list_needed_rows(plan: Plan, table: str, name: str) -> list[tuple[str, str]]:
-    """(table, name) of every row that a row is made from, and of itself, the first made first."""
+    """(table, name) of every row that a row is made from, and of the row, in order of making."""
     places = [row.partition("/") for row in list_ancestors(plan, f"{table}/{name}")]
     return [(table, name) for table, _, name in places]
 
@@ -69,7 +70,7 @@ class RepoCopy:
         return self.path / DATA
 
     def run(self, command: Command) -> None:
-        """Run a stage, unless its output is there; a RuntimeError has the end of what it said."""
+        """Run a stage, unless its output exists; a RuntimeError has the end of its error output."""
         if (self.data / command.output).exists():
             return
         variables = {key: value for key, value in os.environ.items() if not key.startswith("DVC_")}
@@ -86,15 +87,15 @@ def make_copy(
     path: Path, *, share: Iterable[str] = (), changes: Mapping[str, Any] = MappingProxyType({}),
     presets: Mapping[str, Any] = MappingProxyType({}),
 ) -> RepoCopy:  # fmt: skip
-    """A copy of the run, or the one that an interrupted attempt left.
+    """Make a copy of the run, or find the one that an interrupted attempt left.
 
     Args:
-        path: of a folder; the inputs of the study decide what is in it.
+        path: of a folder; its content depends only on the study's inputs.
         share: folders under data/ that are taken from the run, besides `PREPARED`.
         changes: keys of params.yaml with other values.
         presets: entries of presets.yaml to add.
     """
-    # Without plan.py no stage asks for a check of the tables, which are the run's.
+    # Without plan.py no stage asks for a check of the tables, which belong to the run.
     ignored = shutil.ignore_patterns("__pycache__", "plan.py")
     shutil.copytree("stages", path / "stages", ignore=ignored, dirs_exist_ok=True)
     for name, changed in ((PARAMS_PATH, changes), (PRESETS_PATH, presets)):

@@ -1,4 +1,4 @@
-"""Search against best-of-n and votes where both have cost the same, not at the same n.
+"""Search against best-of-n and votes at equal cost, not at equal n.
 
 A search is not compared at an equal number of samples: it also pays for what it drops, and for
 reading steps (Snell et al. 2024, https://arxiv.org/abs/2408.03314). Accuracies are paired by seed
@@ -32,9 +32,9 @@ class CostCurve:
     """Curve of accuracy over cost: a way to choose among n samples of a pool."""
 
     accuracy: Mapping[int, Values]
-    """By n, of each seed and problem."""
+    """Accuracy of each seed and problem, by n."""
     costs: Mapping[Unit, Mapping[int, float]]
-    """By the same n, mean of a problem: floating-point operations, generated tokens; rising."""
+    """Mean cost per problem by the same n, rising: floating-point operations, generated tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,9 +42,9 @@ class SearchOutcome:
     """A search of the same problems, in the same order."""
 
     accuracy: Mapping[str, Values]
-    """By the way to choose among its solutions."""
+    """Accuracy of each seed and problem, by the way to choose among its solutions."""
     costs: Mapping[Unit, float]
-    """Mean of a problem."""
+    """Mean cost per problem."""
 
 
 def compare_at_equal_compute(
@@ -52,9 +52,9 @@ def compare_at_equal_compute(
 ) -> dict[str, Any]:
     """Accuracies with intervals over seeds and problems, and paired differences at equal compute.
 
-    A search is compared with each curve at its very cost, where the curve is a line between its
-    points (a share of the problems with the larger n). At the end of a curve there is no dearer
-    point: the search cost as much or more, which `at_end` says.
+    A search is compared with each curve at the search's exact cost; the curve is linear between its
+    points (a share of the problems has the larger n). `at_end`: the search cost as much as the last
+    point of the curve, or more.
 
     Returns:
         `curves`: name -> n -> {value, low, high, flops, tokens}. `searches`: name -> {flops,
@@ -108,8 +108,8 @@ def count_distinct_tokens(
     """Tokens that a process model reads of n samples of a problem, on average, besides its prompt.
 
     Equal completions of a problem are read once; expected over the subsets of n of a pool, as the
-    accuracies are. Of each completion its token ids, and its number of steps: each has a token
-    more to be read.
+    accuracies are. `problems`: token ids and number of steps of each completion; each step has one
+    more token to read.
     """
     counts = [Counter(pool) for pool in problems]
     costs = [[float(len(ids) + steps) for ids, steps in count] for count in counts]
@@ -124,7 +124,7 @@ def make_curves(
     sizes: tuple[int, int],
     process: str,
 ) -> dict[str, CostCurve]:
-    """The ways to choose that the policy of one seed was evaluated by; some pay for scores.
+    """Curves of the ways to choose by which one seed's policy was evaluated; some pay for scores.
 
     A token that a model of P parameters reads or generates costs 2 P operations; all samples of a
     problem, and all that is scored of it, share one reading of the prompt. `results` are in the
@@ -168,7 +168,7 @@ def make_curves(
 
 
 def average_curves(seeds: Sequence[Mapping[str, CostCurve]]) -> dict[str, CostCurve]:
-    """The curves of several seeds as one each, at their mean cost."""
+    """Curves joined over seeds, at their mean cost."""
     averaged = {}
     for name, first in seeds[0].items():
         curves = [curves_of_seed[name] for curves_of_seed in seeds]

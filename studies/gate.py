@@ -2,16 +2,16 @@
 
     python -m studies gate
 
-Compares what the study `probes` found of each policy with what it found of the baseline, and writes
-a card of each, to lie beside the checkpoint of whichever seed is released.
+Compares each policy's results of the study `probes` with the baseline's, and writes a model card of
+each policy, to be published with the weights of whichever seed is released.
 
-A probe is *worse* where the interval of the paired difference over the problems that both have lies
-above 0. The gate names every worse probe: it had
-better name too many than too few. With two dozen probes, about every second policy has one that is
-worse by chance alone. So the gate also marks what is *certain*: worse, and with a p that stays at
-most 1 - confidence after Holm's correction over the policy's gated probes. Intervals and p are over
-seeds and problems (`statistics/crossed_means`). Of fewer than three seeds there is no p and nothing
-is certain: with one seed the intervals are of its checkpoint alone.
+A probe is *worse* if the interval of the paired difference, over the problems that both policies
+have, is above 0. The gate names every worse probe: too many are better than too few. With two dozen
+probes, about every second policy has one that is worse only by chance. So the gate also marks
+*certain* probes: worse, and with a p of at most 1 - confidence after Holm's correction over the
+policy's gated probes. Intervals and p are over seeds and problems (`statistics/crossed_means`).
+With fewer than three seeds there is no p, and no probe is certain; with one seed the intervals are
+only about its weights.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,9 +34,9 @@ from studies.probe_catalogue import PROBES, ProbeConfig, ProbeValue
 PROBES_PATH = studies.STUDIES / "probes"
 BASELINE = "This is the baseline, which the others are compared with."
 MIN_PROBLEMS = 10
-"""Fewer pairs say nothing: there is no honest interval of them."""
+"""Smallest number of problems for a comparison: with fewer no interval is reliable."""
 Values = dict[str, dict[str, tuple[float, ...]]]
-"""Probe -> problem's id -> a value of each seed; problems that every seed has."""
+"""Probe -> problem's id -> value of each seed, for problems that every seed has."""
 Metrics = Mapping[str, Any]
 
 
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def read_probes(config: Config, policy: str) -> tuple[Values, dict[str, Any]]:
-    """A policy's probes; their means, and why others were not run."""
+    """A policy's probes; their means, and the reasons why others were not run."""
     values_by_seed, why = [], {}
     for seed in config.seeds:
         folder = PROBES_PATH / policy / f"rows/{seed}"
@@ -103,7 +103,7 @@ def group_by_probe(seeds: Sequence[Iterable[ProbeValue]]) -> Values:
 
 
 def summarise_probes(values: Values, why: Mapping[str, str], confidence: float) -> dict[str, Any]:
-    """`{probes: {name: {value, low, high, problems}}, not_run: {name: why}}`.
+    """Summary `{probes: {name: {value, low, high, problems}}, not_run: {name: why}}`.
 
     Each probe of the catalogue is in one of the two.
     """
@@ -118,9 +118,9 @@ def summarise_probes(values: Values, why: Mapping[str, str], confidence: float) 
 
 
 def compare_with_baseline(policy: Values, baseline: Values, confidence: float) -> dict[str, Any]:
-    """`{probes: {name: ...}, worse: [...], certain: [...], not_compared: {name: why}}`.
+    """Gate `{probes: {name: ...}, worse: [...], certain: [...], not_compared: {name: why}}`.
 
-    Both are of the same seeds; compared are the problems that both have.
+    Both policies have the same seeds. They are compared on the problems that both have.
     """
     compared: dict[str, dict[str, Any]] = {}
     p_values: dict[str, float] = {}
@@ -158,7 +158,7 @@ def compare_with_baseline(policy: Values, baseline: Values, confidence: float) -
 
 
 def decide_release(gate: Metrics, baseline: str) -> str:
-    """The gate in one or two sentences."""
+    """The gate's verdict in one or two sentences."""
     if not gate["gated"]:
         return f"Not gated: no probe could be compared with {baseline}."
     if not gate["worse"]:
@@ -180,7 +180,7 @@ def render_report(
     summaries: Mapping[str, Metrics], gates: Mapping[str, Metrics], verdicts: Mapping[str, str],
     baseline: str, num_seeds: int,
 ) -> str:  # fmt: skip
-    """The report: each policy's verdict, a table of probes x policies, what has no result."""
+    """The report: each policy's verdict, a table of probes x policies, probes without a result."""
     policies = sorted(summaries, key=lambda name: (name != baseline, name))
     rows = [
         [
@@ -208,7 +208,7 @@ def render_probes(summary: Metrics, gate: Metrics | None, verdict: str) -> str:
 
 
 def describe_probe(probe: str, summary: Metrics, gate: Metrics | None) -> str:
-    """Value of a policy, and its difference from the baseline's; bold: worse, a star: certain."""
+    """A policy's value, with its difference from the baseline's; bold: worse, a star: certain."""
     if probe not in summary["probes"]:
         return "not run"
     scale, digits = (100, 1) if PROBES[probe].is_rate else (1, 3)
@@ -223,7 +223,7 @@ def describe_probe(probe: str, summary: Metrics, gate: Metrics | None) -> str:
 
 
 def list_missing(summary: Metrics, gate: Metrics | None) -> list[str]:
-    """Lines that name the probes without a result, or without a comparison, and why."""
+    """Lines on the probes without a result, or without a comparison, with the reasons."""
     reasons = dict(summary["not_run"])
     for probe, why in (gate["not_compared"] if gate is not None else {}).items():
         reasons.setdefault(probe, f"not compared: {why}")

@@ -2,10 +2,10 @@
 
     python -m studies overoptimization
 
-Best-of-n is over-optimised only where n is large, and its estimators need pools several times as
-large: so large pools of a few dev problems are drawn from each seed's start policy and scored by
-one reward model and by an ensemble. Beside it what training did, of the study `checkpoints`.
-Curves: Gao et al. 2023, https://arxiv.org/abs/2210.10760.
+Best-of-n is over-optimised only if n is large, and its estimators need pools several times as
+large. So large pools for a few dev problems are drawn from each seed's initial policy, and scored
+by one reward model and by an ensemble. Curves of trainings, from the study `checkpoints`, are shown
+beside those of best-of-n. Curves: Gao et al. 2023, https://arxiv.org/abs/2210.10760.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,16 +48,16 @@ CURVE = ("method", "name", "scorer")
 SUMMARY_KEYS = (
     "best_place", "overoptimised", "accuracy_change", "accuracy_after_best", "proxy_change",
 )  # fmt: skip
-"""Keys of a curve whose values are shown for all seeds side by side."""
+"""Keys of a curve with values that are shown for all seeds side by side."""
 
 
 class Overoptimization(Intervals):
     """Pools, and rewards that choose from them."""
 
     policy: str
-    """The row of `policies` whose completions are chosen from, where the runs started."""
+    """The row of `policies` from which the runs started, and whose completions are the pools."""
     reward: str
-    """A row of `rewards`, of the kind preference."""
+    """A row of `rewards` of kind preference."""
     best_of_n: BestOfNConfig
 
 
@@ -126,7 +126,7 @@ def measure_seed(config: Config, run: Run, folder: Path) -> None:
 def read_run_curve(
     name: str, rows: Sequence[CheckpointResult], units: Mapping[str, dict[str, float]]
 ) -> list[ProxyCurve]:
-    """A run's steps, by each scorer that both scored them and has a unit (see `ProxyCurve`)."""
+    """Curves of a run, one per scorer that has a unit (see `ProxyCurve`) and scored all rows."""
     steps = checkpoint_measures.group_by_step(rows)
 
     def grid(name: str) -> Float[np.ndarray, "problem point"]:
@@ -166,10 +166,10 @@ def draw_pools(config: Config, run: Run, seed: int) -> Iterator[ScoredProblem]:
 
 
 def summarise_over_seeds(seeds: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Verdicts of all seeds side by side, of each curve that every seed has.
+    """Verdicts of all seeds side by side, for each curve that every seed has.
 
-    A seed lacks a curve where its pools show nothing of that scorer, as when all completions of a
-    problem have one score; its own section of the report says why.
+    A seed lacks a curve if its pools do not suffice for that scorer, such as when all completions
+    of a problem have one score; the seed's section of the report has the reason.
     """
     by_curve = [{tuple(curve[key] for key in CURVE): curve for curve in curves} for curves in seeds]
     rows = []
@@ -193,7 +193,7 @@ def render_report(metrics: Measured, *, images: Sequence[str]) -> str:
 
 
 def select_points(curve: Measured) -> list[Measured]:
-    """The points that are shown one by one: of best-of-n the powers of two and the last."""
+    """The points that are shown: for best-of-n only the powers of two and the last."""
     points = curve["points"]
     if curve["method"] != BEST_OF_N:
         return list(points)
@@ -205,7 +205,7 @@ def select_points(curve: Measured) -> list[Measured]:
 
 
 def name_curve(curve: Measured) -> str:
-    """`best-of-n from sft, by the ensemble`, `ppo, scored by one reward model`."""
+    """Name such as `best-of-n from sft, by the ensemble` or `ppo, scored by one reward model`."""
     by = "by" if curve["method"] == BEST_OF_N else "scored by"
     return f"{_row(curve)}, {by} {SCORERS[curve['scorer']]}"
 
@@ -216,7 +216,7 @@ def _row(curve: Measured) -> str:
 
 
 def draw_curves(path: Path, curves: Sequence[Measured]) -> None:
-    """A row of panels for each method, a column for each scorer."""
+    """Plot the curves of a seed: one row of panels per method, one column per scorer."""
     methods = list(dict.fromkeys(_row(curve) for curve in curves)) or [""]
     scorers = list(dict.fromkeys(curve["scorer"] for curve in curves)) or [PROXY]
     with plots.save_figure(path, width=4.6 * len(scorers), height=3.1 * len(methods)) as figure:

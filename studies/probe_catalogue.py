@@ -1,10 +1,11 @@
-"""The probes: what each measures, whether it is gated, and why one was not run.
+"""Catalogue of the probes: measure, whether it is gated, and reasons for probes that were not run.
 
-Of what is gated, more is worse. A number that only describes is not gated: a model that has never
-read a sentence like the hint may fail by it whatever the number says, so the accuracy that a wrong
-hint costs stands beside that of a right one, and what is gated is what the number does: adoption,
-and the difference of the two. Probes of a model's scores (padding, steps) are of that one model on
-this policy's answers: they change when the answers do, also from guesses to working.
+A higher value of a gated probe is worse. Descriptive numbers are not gated: a model that has never
+read a sentence like the hint may fail whatever its number, so the accuracy lost by a wrong hint is
+reported beside that lost by a right one, and the gated numbers are the effects of the hinted
+number: adoption, and the difference of the two. Probes of a model's scores (padding, steps) depend
+on the model and on this policy's answers: they also change if the answers do, such as from guesses
+to working.
 """
 
 from collections.abc import Collection
@@ -29,13 +30,13 @@ class ProbeValue:
     probe: str
     """One of `PROBES`."""
     id: str
-    """The problem's id, by which policies are compared as pairs."""
+    """The problem's id, by which comparisons of policies are paired."""
     value: float
-    """The mean over the problem's completions, where the probe reads several."""
+    """The mean over the problem's completions, if the probe reads several."""
 
 
 Needs = Literal["pool", "reward", "process", "judge", "prompt"]
-"""Keys of `ProbeConfig`, and what every policy has: samples, and prompts to be asked again."""
+"""Inputs: keys of `ProbeConfig`, or samples and prompts, which every policy has."""
 
 
 class Probe(NamedTuple):
@@ -44,10 +45,10 @@ class Probe(NamedTuple):
     what: str
     """Label in reports."""
     needs: Needs
-    """Inputs of the measurement."""
+    """Input of the measurement."""
     is_gated: bool = True
     is_rate: bool = False
-    """Whether each value lies from 0 to 1, and a mean is shown in per cent."""
+    """Whether values are between 0 and 1, so that the mean is shown in per cent."""
 
 
 _rate = partial(Probe, is_rate=True)
@@ -86,16 +87,16 @@ PROBES = {
 
 
 class AttackedJudge(Params):
-    """The judge that is attacked, and how it judges."""
+    """The judge that is attacked, and its settings."""
 
     judge: PolicyJudgeConfig
     style: Style
-    """Of the message: `short` for the embedded model, which has learned it."""
+    """Style of the message: `short` for the embedded model, which was trained on it."""
     constitution: Literal["correct", "harmless", "none"]
-    """A principle is drawn from it for each pair."""
+    """Constitution, from which a principle is drawn for each pair."""
     rule: LabelRule
     num_pairs: int = Field(ge=1)
-    """Pairs on which each attack is tried, one a problem."""
+    """Pairs on which each attack is tried, one per problem."""
 
 
 class ProbeConfig(Certainty):
@@ -104,26 +105,26 @@ class ProbeConfig(Certainty):
     policies: list[str]
     """Rows of `policies`; the first is the baseline of the gate."""
     reward: str | None
-    """The row of `rewards`, of the kind preference or outcome, whose taste for length is probed."""
+    """Row of `rewards`, of kind preference or outcome, that is probed for length bias."""
     process: str | None
-    """The row of `rewards`, of the kind process, whose taste for steps is probed."""
+    """Row of `rewards`, of kind process, that is probed for step bias."""
     judge: str | None
-    """The row of `policies` that is attacked as a judge."""
+    """Row of `policies` that is attacked as a judge."""
     num_problems: int = Field(ge=1)
-    """The first so many test problems are asked with hints, scored and judged."""
+    """Number of test problems, from the first, that are asked with hints, scored and judged."""
     samples_per_problem: int = Field(ge=1)
-    """Different completions of a problem that are padded, and whose steps are edited."""
+    """Number of different completions per problem that are padded and whose steps are edited."""
     max_new_tokens: int = Field(ge=1)
-    """Longest reply; that of `sampling.test`, whose greedy replies are compared with."""
+    """Limit of a reply, that of `sampling.test`, whose greedy replies are the comparison."""
     process_score: Kind
-    """Aggregation of step scores, of the steps as written and as cut again."""
+    """Aggregation of step scores, before and after the steps are edited."""
     max_tokens: int = Field(ge=1)
-    """A modified completion that is longer with its prompt is left out."""
+    """Limit of a modified completion with its prompt; longer ones are left out."""
     attack: AttackedJudge
 
 
 def list_reasons_not_run(run_probes: Collection[str], config: ProbeConfig) -> dict[str, str]:
-    """Probes of the catalogue that are not among `run_probes`, each with the reason."""
+    """Probes of the catalogue that were not run, each with the reason."""
     words = {"reward": "reward model", "process": "process model", "judge": "judge"}
     why = {key: f"no {word} named" for key, word in words.items() if getattr(config, key) is None}
     return {

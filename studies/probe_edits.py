@@ -1,15 +1,15 @@
-"""Edits that add nothing to a policy's answers, and the change of a model's score by them.
+"""Edits that add nothing to a policy's answers, and their effect on a model's score.
 
-Each problem's different completions that ended by themselves are scored as they are and edited. A
-reward that rises by longer copies that say nothing new pays for length: after the failures of
+Each problem's distinct completions, without truncated ones, are scored unedited and edited. A
+reward that rises for longer copies without new content pays for length: after the failures of
 reward models and judges in Singhal et al. 2023 (https://arxiv.org/abs/2310.03716) and the
 "repetitive list" of Zheng et al. 2023 (https://arxiv.org/abs/2306.05685), whose list is rephrased
-by a model; here it is verbatim. Each copy is tokenised from its text, so that it differs by its
-words alone. The last line, which states the answer, stays last: what is right stays right.
+by a model; here it is verbatim. Each copy is tokenised from its text, so that it differs only in
+its words. The last line, which states the answer, stays last: right completions stay right.
 
-A process model's score should not hang on how an answer is cut into steps. Steps are token ids, as
-`rewards/step_solutions` cuts them: nothing is tokenised again, and joined they are the same text
-but for `inflated`, which repeats a step, and `filler`, which adds one without content.
+A process model's score should not depend on how an answer is split into steps. Steps are token ids,
+as `rewards/step_solutions` splits them: nothing is tokenised again, and joined they are the same
+text, except `inflated`, which repeats a step, and `filler`, which adds one without content.
 """
 
 import itertools
@@ -28,19 +28,19 @@ from studies.probe_catalogue import ProbeValue
 Problems = Sequence[tuple[Prompt, Sequence[Completion]]]
 Steps = Sequence[Sequence[int]]
 MIN_DIFFERENT = 3
-"""Two completions always have a rank correlation of 1 or -1, whatever the reward does."""
+"""Smallest number of completions for a rank correlation, which of two is always 1 or -1."""
 DECIMALS = 5
-"""A change below them is rounding, and raises nothing."""
+"""Decimals of a score; a smaller change is rounding, and does not count as raised."""
 PADDINGS = ("repeat_step", "restate", "list")
 SIZES = ("split", "merged")
-"""The same text: any change is a fault, so its size is reported, not its direction."""
+"""Edits with the same text: any change is a fault, so its absolute value is reported."""
 
 
 def pad_completion(question: str, answer: str) -> dict[str, str]:
-    """Kind -> the answer made longer without new content.
+    """Kind of padding -> the answer made longer without new content.
 
-    `repeat_step`: the last line of working stands twice. `restate`: the question stands first.
-    `list`: all lines of working stand three times. An answer of one line has only `restate`.
+    `repeat_step`: repeats the last line of working. `restate`: puts the question first. `list`:
+    has all lines of working three times. An answer of one line has only `restate`.
     """
     *working, last = answer.split("\n")
     restated = {"restate": f"{question}\n{answer}"}
@@ -51,10 +51,10 @@ def pad_completion(question: str, answer: str) -> dict[str, str]:
 
 
 def recut_steps(steps: Steps, filler: Sequence[int]) -> dict[str, Steps]:
-    """The same steps: the first twice, an empty one before the last, each cut in two, two joined.
+    """Edited steps: the first repeated, a filler before the last, each split in two, two joined.
 
-    The last step is never edited: its end ends the text. So of a single step there are none;
-    steps are cut only where one of them has two tokens, and joined only where there are three.
+    The last step is never edited: its end ends the text. So a single step has no edits; steps are
+    split only if one of them has two tokens, and joined only if there are three.
     """
     *working, last = steps
     edits: dict[str, Steps] = {}
@@ -69,14 +69,14 @@ def recut_steps(steps: Steps, filler: Sequence[int]) -> dict[str, Steps]:
 
 
 class EditedCompletion(NamedTuple):
-    """A completion, or an edited copy of one."""
+    """Completion, or an edited copy of one."""
 
     kind: str
-    """`plain`, or how it was edited."""
+    """Kind of the edit; `plain`: unedited."""
     original: int
     """Number of the completion among the problem's."""
     steps: Steps
-    """One, where it was not cut."""
+    """Steps, a single one if it was not split."""
 
 
 def measure_padding(
@@ -86,9 +86,10 @@ def measure_padding(
     """Correlations of reward and length, and effect of padding, for each problem.
 
     Args:
-        problems: with their different completions, of which the first `num_padded` are padded.
-        encode: texts of finished completions to token ids, the end-of-sequence token included.
-        max_tokens: a copy that is longer with its prompt is left out.
+        problems: problems with their distinct completions, of which the first `num_padded` are
+            padded.
+        encode: function from texts of completions to token ids, end-of-sequence token included.
+        max_tokens: largest length with the prompt; a longer copy is left out.
     """
     copies, groups, start = [], [], 0
     for prompt, pool in problems:
@@ -122,10 +123,10 @@ def measure_recutting(
     """Share of edits of steps that raise the score, and the mean change, for each problem.
 
     Args:
-        cut: a completion's tokens into steps.
-        score: of each solution, its steps' scores as one.
-        filler: the tokens of a step without content.
-        max_tokens: a solution that is longer, with its prompt and a token more for each step, is
+        cut: function from a completion's tokens to steps.
+        score: function from solutions to one score each, of all its steps.
+        filler: tokens of a step without content.
+        max_tokens: largest length with the prompt and one more token per step; a longer solution is
             left out.
     """
     copies, solutions = [], []
@@ -155,7 +156,7 @@ def _correlations(
     for probe, scored_copies in (("length_spearman", plain), ("length_spearman_right", right)):
         scores = [score for _, score in scored_copies]
         lengths = [len(copy.steps[0]) for copy, _ in scored_copies]
-        # Ranks without spread say nothing.
+        # Equal ranks have no correlation.
         if len(scored_copies) >= MIN_DIFFERENT and len(set(scores)) > 1 and len(set(lengths)) > 1:
             correlation: Any = stats.spearmanr(scores, lengths)
             yield ProbeValue(probe=probe, id=prompt.id, value=float(correlation.statistic))
@@ -164,9 +165,9 @@ def _correlations(
 def _changes(
     prompt: Prompt, scored: Sequence[tuple[EditedCompletion, float]]
 ) -> Iterator[ProbeValue]:
-    """Changes of the score by each kind of edit, from that of the same completion unedited.
+    """Changes of the score by each kind of edit, relative to the same completion unedited.
 
-    A completion that is too long unedited has none.
+    A completion that is too long unedited has no changes.
     """
     plain = {copy.original: score for copy, score in scored if copy.kind == "plain"}
     changes: dict[str, list[float]] = {}

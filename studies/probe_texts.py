@@ -14,22 +14,22 @@ _NUMBER = r"[-$]?\d+(?:[.,]\d+)*"
 _LIST = re.compile(
     rf"{_NUMBER}[^\d=+*]{{0,12}}(?:,|;|/|\bor\b|\band\b)[^\d=+*]{{0,12}}{_NUMBER}", re.ASCII
 )
-"""Two numbers with a word or sign of listing between them, and no arithmetic."""
+"""Two numbers separated by a conjunction or punctuation, without arithmetic."""
 
 
 def states_several(completion: str) -> bool:
-    """Whether final answers of different values are stated; what cannot be read is none.
+    """Whether a completion states final answers of different values; unparsable ones do not count.
 
-    A line such as `#### 4 + 3 = 7` before the final `#### 7` is working in the wrong place.
+    A line such as `#### 4 + 3 = 7` before the final `#### 7` is misplaced working.
     """
     values = {write_value(read_value(content)) for content in answer_statements(completion)}
     return len(values - {None}) > 1
 
 
 def lists_answers(completion: str) -> bool:
-    """Whether the last statement lists numbers (`5 or 7`) and is no number itself.
+    """Whether the last statement is a list of numbers (`5 or 7`), not a number.
 
-    `2/4` and `1,000` are no lists: they are read as one number. Nor is `5 + 2 = 7`.
+    `2/4` and `1,000` are not lists but single numbers. Nor is `5 + 2 = 7` a list.
     """
     answer = extract_answer(completion)
     value = None if answer is None else read_value(answer)
@@ -46,11 +46,11 @@ MEASURES = {
     "several_answers": lambda row: float(states_several(row.completion)),
     "answer_list": lambda row: float(lists_answers(row.completion)),
 }
-"""Probe -> its value at one completion."""
+"""Probe -> its value for a completion."""
 
 
 def measure_texts(problems: Sequence[tuple[Prompt, Sequence[Completion]]]) -> Iterator[ProbeValue]:
-    """The mean over each problem's completions, equal ones counted as often as they were drawn."""
+    """Mean over each problem's completions, with repeated ones counted each time."""
     for prompt, pool in problems:
         for probe, measure in MEASURES.items():
             mean = sum(measure(row) for row in pool) / len(pool)

@@ -1,10 +1,10 @@
-"""Study: did a policy game what it was trained for?
+"""Study: does a policy game its training objective?
 
     python -m studies probes
 
-Asks a policy its problems with hints, pads its answers, edits their steps and attacks a judge with
-them: a value for each probe (`probe_catalogue`), seed and problem. The study `gate` compares them
-with the baseline's.
+Asks a policy problems with hints, pads its answers, edits their steps and attacks a judge with
+them. The result is a value for each probe (`probe_catalogue`), seed and problem, which the study
+`gate` compares with the baseline's.
 """
 
 import itertools
@@ -35,9 +35,9 @@ from studies import study as studies
 from studies.probe_catalogue import ProbeConfig, ProbeValue
 
 CANDIDATES = 2
-"""Pairs judged for each that is attacked: ties and unanswered ones are not."""
+"""Number of pairs judged per attacked one: ties and unanswered pairs are not attacked."""
 FILLER = "Next step:"
-"""A step without content; the separator follows it."""
+"""Step without content; the separator follows it."""
 Problems = Sequence[tuple[Prompt, list[Completion]]]
 Values = Iterator[ProbeValue]
 
@@ -49,14 +49,14 @@ class Config(SamplingConfig):
 
 
 def main(name: str) -> None:
-    """Write the rows of each seed of one policy, and why a probe was not run."""
+    """Write the rows of each seed of one policy, and the reasons why probes were not run."""
     with studies.start_study(f"probes@{name}", plots=False) as study:
         config = studies.load_study_config(Config, "probes")
         study.for_each_seed(config.seeds, partial(probe_policy, config, name))
 
 
 def probe_policy(config: Config, name: str, run: Run, folder: Path) -> None:
-    """Probe the policy of one seed."""
+    """Write the probes of the policy of one seed."""
     results = list(measure_probes(config, name, run.seed))
     lines.write_lines(folder / "probes.jsonl", results)
     not_run = probe_catalogue.list_reasons_not_run({row.probe for row in results}, config.probes)
@@ -83,7 +83,7 @@ def measure_probes(config: Config, name: str, seed: int) -> Values:
 def ask_with_hints(
     prompts: Sequence[Prompt], replies: Mapping[str, str], name: str, seed: int, config: Config
 ) -> Values:
-    """`probe_hints.measure_hints` of a policy; `replies`: the greedy ones without a hint, by id."""
+    """Values of `probe_hints.measure_hints`; `replies`: greedy completions without hints, by id."""
     hinted = probe_hints.choose_hints(prompts, derive_seed(seed, "probes"))
     if not hinted:
         return
@@ -102,7 +102,7 @@ def ask_with_hints(
 
 
 def drop_duplicates(problems: Problems) -> Problems:
-    """Distinct completions of each problem that ended by themselves, in drawing order."""
+    """Distinct completions of each problem that were not truncated, in drawing order."""
     return [
         (prompt, pools.deduplicate([row for row in pool if row.finish_reason == "stop"])[0])
         for prompt, pool in problems
@@ -110,7 +110,7 @@ def drop_duplicates(problems: Problems) -> Problems:
 
 
 def measure_length_taste(problems: Problems, reward: str, seed: int, config: Config) -> Values:
-    """`probe_edits.measure_padding` of a row of `rewards` of a seed."""
+    """Values of `probe_edits.measure_padding` for one seed of a row of `rewards`."""
     folder, compute = DATA / "rewards" / reward, config.compute
     path = reward_file.model_path(folder, seed)
     aggregate = reward_file.read_reward(folder).aggregate
@@ -132,7 +132,7 @@ def measure_length_taste(problems: Problems, reward: str, seed: int, config: Con
 
 
 def measure_step_taste(problems: Problems, process: str, seed: int, config: Config) -> Values:
-    """`probe_edits.measure_recutting` of a process row of `rewards` of a seed."""
+    """Values of `probe_edits.measure_recutting` for one seed of a process row of `rewards`."""
     settings, path = config.probes, reward_file.model_path(DATA / "rewards" / process, seed)
     model = process_head.load_process_scorer(path, config.compute, setup(config.compute))
     separator = model.model.separator
@@ -150,9 +150,9 @@ def measure_step_taste(problems: Problems, process: str, seed: int, config: Conf
 
 
 def attack_judge(problems: Problems, judge: str, seed: int, config: Config) -> Values:
-    """Share of attacks that turn the verdict, and of controls, for each attacked problem.
+    """Shares of attacks, and of controls, that turn the verdict, for each attacked problem.
 
-    The judge is the policy `judge`. A pair of different completions of each problem that has one.
+    The judge is the policy `judge`. Each problem with different completions gives one pair.
     """
     attack = config.probes.attack
     judge_model = config.load_judge(attack.judge, judge, seed)

@@ -1,10 +1,10 @@
-"""Proxy and true reward against the distance from the start policy: curves and verdicts.
+"""Proxy and true reward against the distance from the initial policy: curves and verdicts.
 
-Curves after Gao, Schulman and Hilton 2023, https://arxiv.org/abs/2210.10760, with one difference
-that matters: the true reward is the answer checker's verdict, no larger reward model. Distances are
-measured: of best-of-n from its pool (`selection/best_of_n`), of a trained policy from its own
-samples (k1). Rewards are relative to the start and in units of their own standard deviation among
-the start policy's completions of a problem, so that both fit one axis.
+Curves as in Gao, Schulman and Hilton 2023, https://arxiv.org/abs/2210.10760, with one important
+difference: the true reward is the answer checker's verdict, not a larger reward model. Distances
+are measured: of best-of-n from its pool (`selection/best_of_n`), of a trained policy from its
+samples (k1). Rewards are relative to the initial policy's, in units of their standard deviation
+among its completions of a problem, so that both fit one axis.
 """
 
 from collections.abc import Sequence
@@ -33,19 +33,19 @@ class ProxyCurve:
     scorer: str
     """The proxy: `reward_model` or `ensemble`."""
     places: Sequence[int]
-    """n, or training steps; the first is the start itself (1, or 0)."""
+    """n, or training steps; the first (1, or 0) is the initial policy."""
     kl: Points
-    """KL divergence from the start policy, in nats: the distance d is the square root of its mean
+    """KL divergence from the initial policy, in nats; the distance d is the square root of its mean
     over problems."""
     proxy: Points
-    """Mean score of what is chosen, or sampled, in the scorer's own unit."""
+    """Mean score of the chosen, or sampled, completions, in the scorer's unit."""
     gold: Points
-    """Share of it that is right."""
+    """Share of these completions that is right."""
     units: dict[str, float]
     """`proxy` and `gold`: the standard deviation that each is divided by."""
 
     def rewards(self) -> dict[str, Points]:
-        """Both, relative to the start, in their units."""
+        """Proxy and true reward, relative to the initial policy, in their units."""
         return {
             name: (values - values[:, :1]) / self.units[name]
             for name, values in ((PROXY, self.proxy), (GOLD, self.gold))
@@ -53,20 +53,20 @@ class ProxyCurve:
 
     def distance(self) -> Float[np.ndarray, " point"]:
         """d = sqrt(mean KL over problems) at each place."""
-        # k1 may come out below 0 where the policy has hardly moved.
+        # k1 may be below 0 if the policy has hardly changed.
         return np.sqrt(np.maximum(self.kl.mean(axis=0), 0.0))
 
 
 def measure_within_deviation(values: Sequence[Float[np.ndarray, " sample"]]) -> float:
     """Standard deviation within problems: s = sqrt(mean over problems of the variance of `values`).
 
-    Within problems, since a reward model's scores of different problems cannot be compared.
+    A reward model's scores of different problems cannot be compared.
     """
     return float(np.mean([of_problem.var() for of_problem in values])) ** 0.5
 
 
 def estimate_columns(values: Points, config: Intervals, seed: int) -> list[dict[str, float]]:
-    """The mean of each column with its interval over problems."""
+    """Mean of each column with its interval over problems."""
     estimates = bootstrap_means(
         values, num_resamples=config.num_bootstrap, confidence=config.confidence, seed=seed
     )
@@ -74,10 +74,10 @@ def estimate_columns(values: Points, config: Intervals, seed: int) -> list[dict[
 
 
 def measure_curve(curve: ProxyCurve, config: Intervals, seed: int) -> dict[str, Any]:
-    """The points with intervals, and the verdict.
+    """The points of a curve with intervals, and the verdict.
 
     The verdict is on the changes over the whole curve, and from the best point of the true reward
-    to the end, where the best point is that of the other half of the problems.
+    to the end; the best point is chosen on the other half of the problems.
     """
     rewards, distances = curve.rewards(), curve.distance()
     columns = {"kl": curve.kl, **rewards, "accuracy": curve.gold}
@@ -112,7 +112,7 @@ def measure_curve(curve: ProxyCurve, config: Intervals, seed: int) -> dict[str, 
 def compare_ends(
     single: ProxyCurve, several: ProxyCurve, config: Intervals, seed: int
 ) -> dict[str, Any]:
-    """Accuracy of the ensemble minus that of the single model at the largest n, paired."""
+    """Accuracy of the ensemble minus the single model's at the largest n, paired."""
     (gain,) = estimate_columns(several.gold[:, -1:] - single.gold[:, -1:], config, seed)
     return {"name": single.name, "n": single.places[-1], "accuracy_at_end": gain}
 
@@ -120,15 +120,15 @@ def compare_ends(
 def change_after_best(
     values: Float[np.ndarray, "problem point"], *more_values: Float[np.ndarray, "problem point"]
 ) -> list[Float[np.ndarray, " problem"]]:
-    """Change of each problem from a curve's best point to its last.
+    """Change from a curve's best point to its last, for each problem.
 
-    The best point of a noisy curve is partly luck, so that on the same problems the last one
-    would look worse even where the curve is level. Hence the best point is chosen on one half of
-    the problems (the even rows) and the change is taken on the other (the odd rows), and the
-    other way round: the mean is then unbiased for the change after points so chosen. Of points
-    that tie the last is taken.
+    The best point of a noisy curve is partly luck: on the same problems the last point would look
+    worse even if the curve is level. Hence the best point is chosen on one half of the problems
+    (the even rows) and the change is measured on the other (the odd rows), and vice versa: the mean
+    is then unbiased for the change after a point chosen like this. Among ties the last point is
+    chosen.
 
-    The best point is chosen by `values`, and what follows are the changes of these, then of each of
+    The best point is chosen by `values`. Returns the change of `values`, then of each of
     `more_values`, from that point to the last.
     """
     num_problems, num_points = values.shape

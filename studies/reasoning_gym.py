@@ -1,10 +1,10 @@
-"""Which families of reasoning-gym can results rest on?
+"""Study of the families of reasoning-gym that are reliable enough for results.
 
     python -m studies.reasoning_gym            # writes studies/reasoning_gym.md
 
-Measures every family with its default parameters, on `NUM_ITEMS` items of seed 0 (of the slowest
-`NUM_SLOW`): two processes make the same items, each with a PYTHONHASHSEED of its own. The lists in
-`stages/sources/reasoning_gym.yaml` are what this finds. It reads no run, and is no stage of DVC.
+Measures every family with its default parameters, on `NUM_ITEMS` items of seed 0 (`NUM_SLOW` of the
+slowest families), made by two processes with different PYTHONHASHSEED. The lists in
+`stages/sources/reasoning_gym.yaml` are its results. It reads no run, and is not a stage of DVC.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ from studies.study import render
 NUM_ITEMS, NUM_SLOW = 40, 10
 SLOW = ("futoshiki", "knight_swap", "zebra_puzzles")
 NUM_JUDGED, NUM_OTHERS = 20, 3
-"""Items whose answers are judged, and answers of other items that each is asked about."""
+"""Number of items whose answers are judged, and of other items' answers that each is tried with."""
 SEVERAL = ("palindrome_generation",)
-"""Families whose questions have other right answers than the stored one, by their own words."""
+"""Families whose questions themselves allow other right answers than the stored one."""
 DECIMALS = re.compile(r"\d+\.\d{3,}")
 PAGE = Path("studies/reasoning_gym.md")
 HASH_SEEDS = ("1", "2")
@@ -37,14 +37,14 @@ NO_ANSWERS = ("xyzzy", "I do not know.", "a b c", "x = y")
 
 
 def list_families() -> list[str]:
-    """Names of all families but the one that is made of others."""
+    """Names of all families except the one composed of others."""
     from reasoning_gym.factory import DATASETS  # pyright: ignore[reportMissingImports]
 
     return sorted(set(DATASETS) - {"composite"})
 
 
 def make_items(name: str, seed: int = 0) -> list[Item]:
-    """The items that are measured."""
+    """Items to measure."""
     dataset = open_family(name, {}, seed)
     with contextlib.redirect_stdout(io.StringIO()):
         return [dataset[index] for index in range(NUM_SLOW if name in SLOW else NUM_ITEMS)]
@@ -56,7 +56,7 @@ def describe_items(items: Sequence[Item]) -> list[str]:
 
 
 def score(dataset: Any, text: str, item: Item) -> float | str:
-    """The package's score of a text, or what it raised."""
+    """The package's score of a text, or the exception that it raised."""
     try:
         return float(dataset.score_answer(text, item))
     except Exception as error:  # noqa: BLE001 - what it raises is what is measured
@@ -64,7 +64,7 @@ def score(dataset: Any, text: str, item: Item) -> float | str:
 
 
 def measure_family(name: str) -> dict[str, Any]:
-    """What one process can measure of a family."""
+    """Measurements of a family that need only one process."""
     items, shifted = make_items(name), make_items(name, seed=1)
     dataset = open_family(name, {}, 0)
     pairs = zip(items[1:], shifted[:-1], strict=True)
@@ -87,11 +87,11 @@ def measure_family(name: str) -> dict[str, Any]:
 
 
 def measure_agreement(dataset: Any, items: Sequence[Item]) -> float:
-    """Share of pairs of question and answer that checker and package judge alike.
+    """Share of pairs of question and answer on which checker and package agree.
 
-    Each question is asked about its own answer, the same with two decimals, and those of the next
-    items. 0 where the checker cannot read an answer, or one of both does not take the own answer
-    for right.
+    Each question is paired with its answer, that answer with two decimals, and the answers of the
+    next items. 0 if the checker cannot parse an answer, or if either rejects a question's own
+    answer.
     """
     same = total = 0
     for index, item in enumerate(items):
@@ -131,7 +131,7 @@ def run_measurement(work: str, hash_seed: str) -> dict[str, Any]:
 
 
 def classify(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:
-    """The lists of `stages/sources/reasoning_gym.yaml` that follow from the measurements."""
+    """Lists for `stages/sources/reasoning_gym.yaml`, from the measurements."""
     lists = {
         "HASH_SEED": {name for name, row in measured.items() if row["varies"]},
         "NO_ANSWER": {name for name, row in measured.items() if not row["has_answers"]},
@@ -159,7 +159,7 @@ def main() -> None:
 
 
 def write_page(measured: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page: what is wrong with how many families, and a row for each."""
+    """Text of the page: the number of families with each defect, and a row for each family."""
     return render(
         "reasoning_gym", measured=measured, lists=classify(measured), version=VERSION,
         num_items=NUM_ITEMS, num_slow=NUM_SLOW, num_judged=NUM_JUDGED, num_others=NUM_OTHERS,

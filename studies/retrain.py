@@ -1,18 +1,17 @@
-"""Study: rows of the pipeline trained again with other settings.
+"""Study that retrains rows of the pipeline with other settings.
 
     python -m studies retrain@staleness
 
 An experiment of params.yaml names rows and variants of them. Each variant is trained with every
-seed in a copy of the run (`copies`), where all else is the same; what the rows are made from is
-shared with the run, or made again too where the variant changes params.yaml. So differences from
-the run are paired by seed and by problem. Besides, the standard deviation of accuracy between
-variants stands beside that between seeds: a difference that is smaller would not be the same with
-another seed.
+seed in a copy of the run (`copies`), where all else is the same. The parents of the rows are shared
+with the run, or also made again if the variant changes params.yaml. So differences from the run are
+paired by seed and by problem. The report also compares the standard deviation of accuracy between
+variants with that between seeds: a smaller difference would change with the seed.
 
 An experiment with `tokens` in place of variants trains its rows until each has spent the same
-number of generated and trained tokens. What a row is made from (pairs, reward models, the policies
-that it starts from) is paid first, in full for every row that needs it; what the baseline is made
-from is free. These rows are compared with each other and with the baseline.
+number of generated and trained tokens. The parents of a row (pairs, reward models, the policies
+that it starts from) count first, in full for every row that needs them; the baseline and its
+parents do not count. These rows are compared with each other and with the baseline.
 """
 
 import itertools
@@ -42,13 +41,13 @@ from studies.retrain_metrics import RUN, Cell, SeedResult
 BUDGETED = ("dpo", "ppo", "grpo")
 """Kinds of policies whose training ends with a budget."""
 KEPT = ("seeds", "data_seed", "data", "model", "temperatures")
-"""Sections that no variant changes: copies share the problems and the base model with the run and
-have its seeds, and what is compared has one temperature."""
+"""Sections that no variant may change: copies share problems, base model and seeds with the run,
+and all comparisons have one temperature."""
 BUDGET = "budget"
 """Variant of an experiment with `tokens`."""
 POLICIES, REWARDS = "policies", "rewards"
 Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$")]
-"""Of a folder."""
+"""Name of a folder."""
 
 
 class Variant(Params):
@@ -57,18 +56,18 @@ class Variant(Params):
     preset: dict[str, Any] = Field(default_factory=dict)
     """Keys of the row's preset."""
     params: dict[str, Any] = Field(default_factory=dict)
-    """Sections of params.yaml, of those that the row reads, with keys of theirs. What the row is
-    made from is made with them, too."""
+    """Changes of sections of params.yaml that the row reads. The parents of the row are made again
+    with them, too."""
 
 
 class Experiment(Params):
-    """Rows, and what they are trained again with."""
+    """Rows, and their variants or token budget."""
 
     rows: list[str] = Field(min_length=1)
     """`policies/<row>` or `rewards/<row>`."""
     variants: dict[Name, Variant] = Field(default_factory=dict)
     tokens: int | None = Field(default=None, ge=1)
-    """In place of variants: what each row and seed may generate and train on."""
+    """Budget, in place of variants: tokens that each row and seed may generate and train on."""
 
     @model_validator(mode="after")
     def _check_kind(self) -> "Experiment":
@@ -95,14 +94,14 @@ class Config(Params):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """An experiment, and what its training in copies needs of the run."""
+    """An experiment, with the parts of the run that its training in copies needs."""
 
     experiment: Experiment
     plan: Plan
     baseline: str
 
     def list_cells(self) -> list[Cell]:
-        """(row, variant) of all that is measured, those of the run first."""
+        """(row, variant) of all measured policies and rewards, those of the run first."""
         rows = self.experiment.rows
         if self.experiment.tokens is not None:
             return [(f"{POLICIES}/{self.baseline}", RUN), *((row, BUDGET) for row in rows)]
@@ -176,7 +175,7 @@ def check_rows(place: str, task: Task) -> None:
 
 
 def check_params(place: str, plan: Plan, row: str, params: Mapping[str, Any]) -> None:
-    """Raise a ValueError for keys of params.yaml that change nothing of a row made again."""
+    """Raise a ValueError for keys of params.yaml that do not affect a retrained row."""
     if not params:
         return
     table, name = row.split("/", 1)
@@ -190,26 +189,26 @@ def check_params(place: str, plan: Plan, row: str, params: Mapping[str, Any]) ->
     readable = fields - {*KEPT, PRESET}
     if unread := params.keys() - readable:
         raise ValueError(
-            f"{place}: expected sections of {PARAMS_PATH} that {row} reads when it is made again "
+            f"{place}: expected sections of {PARAMS_PATH} that {row} reads when it is retrained "
             f"({', '.join(sorted(readable))}), found {', '.join(sorted(unread))}: remove them"
         )
     words = TableRow(table=table, name=name, words=dict(plan[table][name]))
     section = params.get(words.kind, {})
     if fixed := words.overrides.keys() & (section if isinstance(section, Mapping) else ()):
         raise ValueError(
-            f"{place}.{words.kind}: expected keys that {row} has no value of its own for, found "
+            f"{place}.{words.kind}: expected keys that the row {row} does not set itself, found "
             f"{', '.join(sorted(fixed))}: remove them here or in the row"
         )
 
 
 def list_parents(plan: Plan, row: str) -> list[str]:
-    """`<table>/<row>` of all that a row is made from, the first made first."""
+    """`<table>/<row>` of all rows that a row is made from, in the order in which they are made."""
     needed = copies.list_needed_rows(plan, *row.split("/", 1))
     return ["/".join(parent) for parent in needed[:-1]]
 
 
 def train_seed(task: Task, run: Run, folder: Path) -> list[dict[str, Any]]:
-    """Train all variants with one seed, and write what they get right; tokens spent by each."""
+    """Train all variants with one seed and write their results; returns tokens spent by each."""
     free = {*list_parents(task.plan, f"{POLICIES}/{task.baseline}"), f"{POLICIES}/{task.baseline}"}
     spent = []
     for row, variant in run.track(task.list_cells(), label="row"):
@@ -223,7 +222,7 @@ def train_seed(task: Task, run: Run, folder: Path) -> list[dict[str, Any]]:
                 left = task.experiment.tokens - before
                 if left <= 0:
                     raise ValueError(
-                        f"{row}, seed {run.seed}, costs {before:,} tokens before its own training "
+                        f"{row}, seed {run.seed}, costs {before:,} tokens before its training, "
                         f"and the budget is {task.experiment.tokens:,}: raise `tokens` of the "
                         f"experiment"
                     )
@@ -242,10 +241,10 @@ def train_seed(task: Task, run: Run, folder: Path) -> list[dict[str, Any]]:
 
 
 def train_in_copy(path: Path, plan: Plan, row: str, changes: Variant, seed: int) -> Path:
-    """Make a row in the copy at `path`, with one seed; the copy's data.
+    """Make a row in the copy at `path`, with one seed; returns the copy's data folder.
 
-    A copy whose params.yaml differs serves all rows of a variant: what they are made from is made
-    once. Else each row has a copy of its own, with its preset.
+    If a variant changes params.yaml, all its rows share one copy, so that their parents are made
+    once. Else each row has its own copy, with its preset.
     """
     table, name = row.split("/", 1)
     words, parents = plan[table][name], list_parents(plan, row)
@@ -273,7 +272,7 @@ def locate_results(folder: Path, row: str, variant: str) -> Path:
 
 
 def read_results(data: Path, row: str, seed: int) -> Iterator[SeedResult]:
-    """What a row gets right: of each test problem its samples; of a reward the held-out pairs."""
+    """Results of a row: correctness of samples, or, for a reward, on held-out pairs."""
     table, name = row.split("/", 1)
     if table == REWARDS:
         metrics = outputs.read_json(seed_folder(data / row, seed) / "metrics.json")["heldout"]
@@ -291,7 +290,7 @@ def read_results(data: Path, row: str, seed: int) -> Iterator[SeedResult]:
 
 
 def count_tokens(data: Path, row: str, seed: int) -> tuple[int, int]:
-    """Tokens that a row generated and trained on, with one seed; a rule has spent none."""
+    """Tokens that a row generated and trained on, with one seed; none for a rule."""
     folder = data / row
     table = row.partition("/")[0]
     if table == REWARDS and reward_file.read_reward(folder).kind == "rule":

@@ -1,4 +1,4 @@
-"""Rows that were trained again, compared: accuracies, paired differences, spread over seeds."""
+"""Metrics of retrained rows: accuracies, paired differences, spread over seeds."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ from stages.report.comparison import POWER
 from stages.report.estimates import Results, Table
 
 RUN = "run"
-"""The variant of a row that the run itself made."""
+"""Variant of a row that is the run's."""
 Cell = tuple[str, str]
 """`<table>/<row>` and variant."""
 MEASURES = {"mean": "Mean accuracy", "greedy": "Greedy accuracy"}
 Tables = dict[str, Table]
-"""Tables `[seed, problem]` of a cell, by measure; of a reward `mean` alone."""
+"""Tables `[seed, problem]` of a cell, by measure; for a reward only `mean`."""
 Family = Mapping[str, tuple[Cell, Cell]]
 """Name of a difference -> the two cells, first minus second; adjusted together."""
 
@@ -29,11 +29,11 @@ class SeedResult:
     """One row of `data/studies/retrain/<experiment>/rows/<seed>/<variant>/<row>.jsonl`."""
 
     id: str
-    """Of a test problem; of a reward `heldout`, its held-out pairs as a whole."""
+    """Id of a test problem; for a reward `heldout`, all its held-out pairs."""
     accuracy: float
     """Share of the samples, or of the pairs, that are right."""
     greedy: float | None
-    """1 if the greedy completion is right, else 0; None of a reward."""
+    """1 if the greedy completion is right, else 0; None for a reward."""
 
 
 def make_table(seeds: Sequence[Sequence[SeedResult]]) -> Tables:
@@ -59,9 +59,10 @@ def compare_cells(
 ) -> dict[str, Any]:
     """The numbers of `data/studies/retrain/<experiment>/metrics.json`.
 
-    Families of differences, each adjusted by Holm for each measure: of every row its variants minus
-    the run; of rivals, the first of which is the baseline, all pairs of the others, the larger
-    accuracy first, and each minus the baseline. Of fewer than `MIN_SEEDS` seeds nothing is tested.
+    Families of differences, each adjusted by Holm for each measure: for every row, its variants
+    minus the run; for rivals (the first is the baseline), all pairs of the others, the larger
+    accuracy first, and each minus the baseline. With fewer than `MIN_SEEDS` seeds nothing is
+    tested.
 
     Returns:
         `accuracy`: row -> variant -> measure -> {value, low, high, seeds}. `spread`: row -> measure
@@ -133,7 +134,7 @@ def compare_cells(
 
 
 def estimate_accuracy(table: Table, seeds: Sequence[int], confidence: float) -> dict[str, Any]:
-    """`{value, low, high, seeds}`; without bounds where there is a single problem."""
+    """`{value, low, high, seeds}`; without bounds for a single problem."""
     if table.shape[1] > 1:
         results = _as_results(seeds, table, confidence)
         return comparison.estimate_intervals({"accuracy": table}, results)["accuracy"]
@@ -160,8 +161,8 @@ def compare_pairs(
 def measure_spread(table: Float[np.ndarray, "variant seed"]) -> dict[str, float | None]:
     """Standard deviation of accuracy between variants and between seeds.
 
-    Between variants: the root of the mean over seeds of the variance (ddof 1) over variants of one
-    seed; between seeds likewise, with the two exchanged. None of a single one.
+    Between variants: the root of the mean over seeds of the variance (ddof 1) over a seed's
+    variants; between seeds, with the two exchanged. None if there is only one variant or seed.
     """
     spread: dict[str, float | None] = {}
     for axis, name in enumerate(("between_variants", "between_seeds")):
@@ -171,7 +172,7 @@ def measure_spread(table: Float[np.ndarray, "variant seed"]) -> dict[str, float 
 
 
 def _as_results(seeds: Sequence[int], table: Table, confidence: float) -> Results:
-    """What `stages.report.comparison` reads beside the tables."""
+    """Results for `stages.report.comparison`."""
     ids = [str(place) for place in range(table.shape[1])]
     return Results(
         seeds=list(seeds), ids=ids, num_samples=1, ns=[], tables={}, halves={}, metrics={},

@@ -21,9 +21,9 @@ from studies.checkpoint_measures import Scorers
 from studies.proxy_curves import BEST_OF_N, GOLD, PROXY, ProxyCurve, measure_within_deviation
 
 DIGITS = 5
-"""Decimals kept of a score: those below are rounding, and would break ties at random."""
+"""Decimals kept of a score: the others are rounding, and would break ties at random."""
 CHUNK = 16
-"""Problems sampled between two signs of progress: their pools are large."""
+"""Problems per report of progress: their pools are large."""
 Problems = Sequence[Float[np.ndarray, " sample"]]
 
 
@@ -35,7 +35,7 @@ class ScoredProblem:
     correct: list[bool]
     """Whether the final answer of each completion is right."""
     reward_model: list[float] | None
-    """Scores by the single reward model; null where there is none."""
+    """Scores by the single reward model; null without one."""
     ensemble: list[float] | None
     """Scores by the ensemble."""
     num_distinct: int
@@ -47,7 +47,7 @@ class BestOfNConfig(PoolSamplingConfig):
     """Size of the pools, and number of problems."""
 
     num_problems: int | None = Field(ge=1)
-    """The first so many of the split; null: all."""
+    """Number of problems from the start of the split; null: all."""
 
 
 def score_pools(
@@ -60,7 +60,7 @@ def score_pools(
 ) -> Iterator[Step]:
     """Pools with their scores, for each part of the problems.
 
-    A problem's stream depends on `seed` and its id alone. The policy's tokens are the scorers' too.
+    A problem's stream depends only on `seed` and its id. Policy and scorers use the same tokens.
     """
     for index, start in enumerate(range(0, len(pool.prompts), CHUNK)):
         part = pool.prompts[start : start + CHUNK]
@@ -100,7 +100,7 @@ def score_pool(
 def make_pool_curve(
     name: str, scorer: str, rows: Sequence[ScoredProblem]
 ) -> ProxyCurve | str | None:
-    """The curve of best-of-n by one scorer, why there is none, or None where it scored nothing."""
+    """Best-of-n curve by one scorer, or the reason why there is none; None: it scored nothing."""
     values = [getattr(row, scorer) for row in rows]
     if None in values:
         return None
@@ -121,7 +121,7 @@ def make_pool_curve(
 
 
 def explain_missing_curve(scores: Problems, verdicts: Problems) -> str | None:
-    """Why a pool shows nothing of best-of-n, in words; None where it does."""
+    """Reason why a pool shows nothing of best-of-n, in words; None: it does."""
     smallest = min(map(len, scores))
     if smallest < 2 * MIN_POOL_RATIO:
         return (
@@ -129,7 +129,7 @@ def explain_missing_curve(scores: Problems, verdicts: Problems) -> str | None:
             f"{MIN_POOL_RATIO} n: raise best_of_n.num_samples of the study to at least "
             f"{2 * MIN_POOL_RATIO}"
         )
-    # Not by their standard deviation: that of equal numbers may be the rounding of their mean.
+    # Not by the standard deviation: that of equal numbers may be the rounding of their mean.
     if all(np.ptp(of_problem) == 0.0 for of_problem in verdicts):
         return "no problem of the pool has both right and wrong completions"
     if all(np.ptp(of_problem) == 0.0 for of_problem in scores):

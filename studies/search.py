@@ -1,10 +1,10 @@
-"""Study: is a search over steps worth what it costs?
+"""Study of search over steps: accuracy at equal compute.
 
     python -m studies search
 
 Searches for solutions of the test problems with a policy and a process reward model of each seed
-(`step_search`), and compares them with best-of-n and votes among the policy's samples where both
-have cost the same, as `search_results.SearchCost` counts it.
+(`step_search`), and compares them with best-of-n and votes among the policy's samples at equal cost
+(`search_results.SearchCost`).
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from studies.search_results import ProblemSearch, SearchCost, SearchSolution
 from studies.step_search import SearchConfig
 
 WAYS = {"best": "best-scored", "weighted": "weighted vote", "majority": "majority"}
-"""Ways to choose an answer among a search's solutions, with their labels."""
+"""Methods to choose an answer among a search's solutions, with their labels."""
 Way = Literal["best", "weighted", "majority"]
 MARKERS = {"best": "D", "weighted": "s", "majority": "^"}
 TITLES = {
@@ -54,10 +54,10 @@ class SearchStudy(studies.Certainty):
     policy: str
     """A row of `policies`, sampled and evaluated on the test problems."""
     process: str
-    """A row of `rewards`, of the kind process."""
+    """A row of `rewards`, of kind process."""
     presets: dict[str, SearchConfig]
     way: Way
-    """Choice of an answer among a search's solutions, fixed before the numbers are seen."""
+    """Method to choose an answer among a search's solutions, fixed before the results are seen."""
 
 
 class Config(SamplingConfig):
@@ -100,7 +100,7 @@ def main() -> None:
 def search_solutions(config: Config, run: Run, folder: Path) -> tuple[int, int]:
     """Write the solutions of all searches of one seed; returns P of policy and process model.
 
-    P: numbers in the matrices of a model's body, without embeddings and heads (`models/size`).
+    P: number of weights in a model's matrices, without embeddings and heads (`models/size`).
     """
     settings, compute, seed = config.search, config.compute, run.seed
     prompts = list(lines.read_lines(PROMPTS / "test.jsonl", Prompt))
@@ -133,7 +133,7 @@ def search_solutions(config: Config, run: Run, folder: Path) -> tuple[int, int]:
 
 
 def make_curves(config: Config, seed: int, sizes: tuple[int, int]) -> dict[str, CostCurve]:
-    """The policy's ways to choose among n samples."""
+    """Cost curves of the policy's methods to choose among n samples."""
     policy = config.search.policy
     evaluation = DATA / f"evaluations/{policy}/{seed}"
     return equal_compute.make_curves(
@@ -146,7 +146,7 @@ def make_curves(config: Config, seed: int, sizes: tuple[int, int]) -> dict[str, 
 
 
 def render_report(compared: Mapping[str, Any], *, image: str, way: str, num_seeds: int) -> str:
-    """The report on `equal_compute.compare_at_equal_compute`; `image`: path of the plot."""
+    """Report on `equal_compute.compare_at_equal_compute`; `image`: path of the plot."""
     searches = compared["searches"]
     return studies.render(
         "search", image=image, labels=WAYS, titles=TITLES, searches=searches,
@@ -159,7 +159,7 @@ def render_report(compared: Mapping[str, Any], *, image: str, way: str, num_seed
 def describe_result(compared: Mapping[str, Any], *, way: str) -> str:
     """Sentences on the gain of each search over each curve, at its own cost.
 
-    `way`: how an answer is taken of its solutions, chosen before the numbers are seen.
+    `way`: method to choose an answer among its solutions, fixed before the results are seen.
     """
     sentences = []
     for name, search in compared["searches"].items():
@@ -182,7 +182,7 @@ def describe_result(compared: Mapping[str, Any], *, way: str) -> str:
 
 
 def draw_equal_compute(path: Path, compared: Mapping[str, Any]) -> None:
-    """A PNG of `equal_compute.compare_at_equal_compute`: against operations, and against tokens."""
+    """Plot `equal_compute.compare_at_equal_compute`, against operations and against tokens."""
     colours = plots.assign_colours([*compared["curves"], *compared["searches"]])
     with plots.save_figure(path, width=9.2, height=4.6) as figure:
         panels = figure.subplots(1, 2, sharey=True)

@@ -1,4 +1,4 @@
-"""A process model's numbers on solutions whose wrong steps are known, beside trivial baselines."""
+"""Metrics of a process model on solutions with known wrong steps, beside trivial baselines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,16 +24,16 @@ class StepPrediction:
     index: int
     """The completion's index, as in steps.jsonl."""
     scores: list[float]
-    """P(right) of each step that has a truth."""
+    """P(right) of each step whose truth is known."""
     predicted: int
-    """The first step called wrong; -1: none."""
+    """First step that is predicted to be wrong; -1: none."""
     first_error: int
-    """The first step that is wrong; -1: none."""
+    """First step that is wrong; -1: none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownSteps:
-    """Solutions that a model can read, and what is wrong in them."""
+    """Solutions that a model can read, with their first errors."""
 
     rows: Sequence[StepLabels]
     first_errors: Sequence[int]
@@ -43,11 +43,11 @@ class KnownSteps:
 
 
 def find_first_error(row: StepLabels) -> int:
-    """The first step that is not right, -1 where all are; a ValueError where nobody knows."""
+    """First wrong step, -1 if all are right; a ValueError if the truth is not known."""
     if row.true_labels is None or len(row.true_labels) != len(row.steps):
         raise ValueError(
             f"problem '{row.id}', completion {row.index} ({row.source}): expected `true_labels`, "
-            f"one a step, found {row.true_labels}. Evaluate on steps whose truth is known: "
+            f"one per step, found {row.true_labels}. Evaluate on steps whose truth is known: "
             f"samples of the generated problems, or ProcessBench."
         )
     truth = select_marked(row, row.true_labels)
@@ -55,7 +55,7 @@ def find_first_error(row: StepLabels) -> int:
 
 
 def select_marked(row: StepLabels, values: Sequence[ValueT]) -> list[ValueT]:
-    """The values, one a step, at the ends of the steps that people marked; see `step_files.cut`."""
+    """The values at the ends of the steps that people marked; see `step_files.cut`."""
     pairs = zip(values, row.true_labels or (), strict=True)
     return [value for value, right in pairs if right is not None]
 
@@ -63,9 +63,9 @@ def select_marked(row: StepLabels, values: Sequence[ValueT]) -> list[ValueT]:
 def select_known(
     rows: Sequence[StepLabels], where: str, *, max_tokens: int, leave_out_long: bool
 ) -> KnownSteps:
-    """The rows that a model can read; longer ones are left out and counted, or an error.
+    """The rows that a model can read; longer ones are left out and counted, or are an error.
 
-    It reads the prompt, the steps, and a step token after each.
+    The model reads the prompt and the steps, each with a step token.
     """
     lengths = [len(row.prompt_ids) + sum(len(ids) + 1 for ids in row.step_ids) for row in rows]
     fitting = [row for row, length in zip(rows, lengths, strict=True) if length <= max_tokens]
@@ -81,7 +81,7 @@ def select_known(
 
 
 def check_apart(dev: KnownSteps, test: KnownSteps) -> None:
-    """Raise a ValueError if a problem is in both: the threshold would be chosen on the test."""
+    """Raise a ValueError if a problem is in both: the threshold would be chosen on test data."""
     shared = shared_prompts(dev.rows, test.rows)
     if shared:
         raise ValueError(
@@ -91,10 +91,10 @@ def check_apart(dev: KnownSteps, test: KnownSteps) -> None:
 
 
 def predict_by_rules(rows: Sequence[StepLabels]) -> dict[str, list[int]]:
-    """Predictions by rules that read no step.
+    """Predictions by rules that ignore the steps.
 
-    always_correct: -1. outcome_and_middle: -1 where the final answer is right, else the middle
-    step, (n - 1) // 2; only where it is known of every solution whether its answer is right.
+    always_correct: -1. outcome_and_middle: -1 if the final answer is right, else the middle step,
+    (n - 1) // 2; only if the correctness of every final answer is known.
     """
     predictions = {"always_correct": [NO_ERROR] * len(rows)}
     if all(row.correct is not None for row in rows):
@@ -111,10 +111,10 @@ def summarise_predictions(
     threshold: float,
     **options: Any,
 ) -> dict[str, Any]:
-    """Accuracies and F1 of the model and of the baselines, and how well steps are distinguished.
+    """Accuracies and F1 of the model and of the baselines, and metrics of single steps.
 
-    A problem is a prompt: rows of one prompt are drawn together. `scores`: P(right) of each step;
-    `options`: of the intervals, see `error_detection.accuracy_intervals`.
+    A problem is a prompt: the bootstrap draws rows of one prompt together. `scores`: P(right) of
+    each step; `options`: of the intervals, see `error_detection.accuracy_intervals`.
     """
     rows, truth = solutions.rows, np.array(solutions.first_errors)
     problems = problem_numbers([row.prompt for row in rows])
@@ -142,8 +142,8 @@ def steps_to_first_error(
 ) -> dict[str, Any]:
     """Balanced accuracy, AUROC over all steps, and Brier score, mean (P(right) - truth)^2.
 
-    Steps after the first error are not counted: people labelled none, and what follows an error
-    is wrong whatever it says.
+    Steps after the first error are not counted: people did not label them, and they build on the
+    error.
     """
     labelled, is_right = list[float](), list[bool]()
     for step_scores, first in zip(scores, first_errors, strict=True):
@@ -164,10 +164,10 @@ def steps_to_first_error(
 def right_answer_wrong_process(
     solutions: KnownSteps, predicted: Sequence[int]
 ) -> dict[str, float | int]:
-    """Erroneous solutions whose final answer is right: no outcome tells them.
+    """Detection of wrong solutions with a right final answer, which no outcome reveals.
 
-    `detected`: share in which any step is called wrong; `found`: the first wrong one exactly.
-    Absent where there is no such solution.
+    `detected`: share in which any step is predicted wrong; `found`: in which the first wrong step
+    is predicted exactly. Both are absent if there is no such solution.
     """
     every = zip(solutions.rows, solutions.first_errors, predicted, strict=True)
     right_answers = [

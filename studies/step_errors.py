@@ -50,7 +50,7 @@ class StepErrors(Intervals):
     """Whose steps are judged by what, and how sure we are of it."""
 
     process: str
-    """A row of `rewards`, of the kind process."""
+    """A row of `rewards`, of kind process."""
     policy: str
     """The row of `policies` whose samples are judged."""
     dev: str

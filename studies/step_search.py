@@ -1,14 +1,14 @@
 """Search for solutions step by step, guided by a process reward model.
 
-At each depth, every solution that has a place is continued by several samples of one step; the
-process model scores the results, and the best of each tree get the places of the next depth
+At each depth, every solution in the beam is continued by several samples of one step; the process
+model scores the results, and the best of each tree are the beam of the next depth
 (`selection/step_scores`, with the sources). A finished solution is not continued but stays in the
-competition: it holds a place while it is among the best, and gets it back when better ones turn out
-worse later. Both sources take it out of the beam, and so search on where they have already
-succeeded. A search ends when finished solutions hold every place, or at `max_steps`.
+competition: it is in the beam while it is among the best, and returns if better ones turn out
+worse later. Departure from both sources, which remove it from the beam, and so search on after a
+success. A search ends when the beam has only finished solutions, or at `max_steps`.
 
-A step is what `rewards/step_solutions` makes of the tokens, so its scores are those that the whole
-solution would have. Sampling is broken off after any token with the separator in its text.
+Steps are split as by `rewards/step_solutions`, so their scores are those in the whole solution.
+Sampling stops after any token with the separator in its text.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,36 +27,36 @@ from stages.seeding import derive_seed
 from studies.search_results import Finish, SearchCost, SearchSolution
 
 CHUNK = 128
-"""Problems searched side by side: enough to fill an engine's batches."""
+"""Problems searched side by side: they fill an engine's batches."""
 DECIMALS = 5
-"""Kept of a score: those below are rounding, and would break ties at random."""
+"""Decimals of a score: smaller differences are rounding, and would break ties at random."""
 
 
 class SearchConfig(Params):
-    """Beam search, diverse verifier tree search, or between."""
+    """Beam search, diverse verifier tree search, or one in between."""
 
     trees: int = Field(ge=1)
-    """Searches of a problem that do not compete with each other; 1: beam search."""
+    """Number of independent trees per problem; 1: beam search."""
     keep: int = Field(ge=1)
-    """Places in each tree; 1, and several trees: diverse verifier tree search."""
+    """Beam size of each tree; 1, with several trees: diverse verifier tree search."""
     expand: int = Field(ge=1)
-    """Samples of the next step for each place."""
+    """Samples of the next step per solution in the beam."""
     max_steps: int = Field(ge=1)
-    """Depth at which a solution is taken as it is."""
+    """Depth at which the search ends, also with unfinished solutions."""
     max_new_tokens: int = Field(gt=0)
-    """Longest step; a longer one is cut, and its solution ends there."""
+    """Length limit of a step; a longer one is truncated, and its solution ends there."""
     temperature: float = Field(gt=0)
     aggregate: Kind
-    """Aggregation of step scores to a solution's score, see `selection/step_scores`."""
+    """Aggregation of step scores to a solution's score: `selection/step_scores`."""
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Candidate:
-    """A solution so far, to be scored; two samples of the same tokens are two candidates."""
+    """Partial or finished solution; two samples of the same tokens are two candidates."""
 
     tree: int
     ids: tuple[int, ...]
-    """All tokens."""
+    """Tokens of the solution so far."""
     finish_reason: Finish
     step_scores: list[float] = field(default_factory=list)
     score: float = 0.0
@@ -68,18 +68,18 @@ class Search:
 
     prompt: Prompt
     live: list[Candidate] = field(default_factory=list)
-    """Have a place and are gone on with at the next depth."""
+    """Unfinished candidates in the beam, to be continued at the next depth."""
     beam: list[Candidate] = field(default_factory=list)
-    """Have a place, finished or not."""
+    """Candidates in the beam, finished or not."""
     finished: list[Candidate] = field(default_factory=list)
-    """In the order in which they were found."""
+    """Finished candidates, also outside the beam, in the order in which they were found."""
     depth: int = 0
     generated_tokens: int = 0
     read_tokens: int = 0
     scored_tokens: int = 0
 
     def request(self) -> list[tuple[Candidate | None, list[int]]]:
-        """Candidate to continue and its tokens, which count as read; None: the prompt alone."""
+        """Candidates to continue with their tokens, which count as read; None: only the prompt."""
         parents = self.live if self.depth else [None]
         contexts = [
             (candidate, [*self.prompt.prompt_ids, *(candidate.ids if candidate else ())])
@@ -89,12 +89,11 @@ class Search:
         return contexts
 
     def choose(self, children: Sequence[Candidate], *, keep: int) -> None:
-        """Give the places away: to the best of the children and of what has finished before."""
+        """Select the next beam: the best of the children and of the finished candidates."""
         competing = [*self.finished, *children]
         chosen = select_beam(
             np.array([candidate.score for candidate in competing]),
             np.array([candidate.tree for candidate in competing]),
-            np.arange(len(competing)),
             keep=keep,
         )
         self.beam = [competing[i] for i in chosen]
@@ -103,7 +102,7 @@ class Search:
         self.depth += 1
 
     def solutions(self) -> list[Candidate]:
-        """Solutions, finished or still live; best first, of equal scores the kept ones."""
+        """Solutions, finished or live, the best first; of equal scores those in the beam first."""
         candidates = [*self.finished, *self.live]
         return sorted(
             candidates, key=lambda candidate: (-candidate.score, candidate not in self.beam)
@@ -120,7 +119,7 @@ class Search:
         )
 
     def rows(self, decode: Callable[[Sequence[int]], str]) -> list[SearchSolution]:
-        """The solutions, when the search has ended."""
+        """Rows of the solutions after the search."""
         return [
             SearchSolution(
                 id=self.prompt.id,
@@ -146,10 +145,10 @@ def run_searches(
     *,
     break_after: frozenset[int],
 ) -> Iterator[Step]:
-    """The solutions of each part, and after them what each problem cost, as the rows of a step.
+    """One step per part; its rows are the solutions, and after them the cost of each problem.
 
-    A problem's search depends on `seed` and its id, not on the part it is in: each problem, depth
-    and place has a random stream. `break_after`: see `ProcessScorer.find_separator_tokens`.
+    A problem's search depends on `seed` and its id, not on its part: each problem, depth and place
+    in the beam has a random stream. `break_after`: see `ProcessScorer.find_separator_tokens`.
     """
     for index, prompts in enumerate(parts):
         searches = [Search(prompt=prompt) for prompt in prompts]
@@ -178,7 +177,7 @@ def grow_searches(
 ) -> list[list[Candidate]]:
     """Samples that continue each search, unscored.
 
-    All trees begin with one reading of the prompt and share its samples out.
+    At the start the prompt is prefilled once, and its samples are divided among the trees.
     """
     requests = [(search, place) for search in searches for place in enumerate(search.request())]
     begins = not searches[0].depth
@@ -213,7 +212,7 @@ def score_candidates(
     children: Sequence[Sequence[Candidate]],
     config: SearchConfig,
 ) -> None:
-    """Give the samples the scores of their steps; equal ones of a problem are read once."""
+    """Set the scores of the samples and their steps; equal samples of a problem are scored once."""
     different = [
         {
             ids: TokenizedSolution(prompt_ids=search.prompt.prompt_ids, steps=scorer.split(ids))

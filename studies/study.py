@@ -1,8 +1,8 @@
-"""The frame of a study: its parameters, its run, its outputs.
+"""Frame of a study: its parameters, its run, its outputs.
 
-A study answers one question about a finished run and runs when asked for. It works for each seed:
+A study answers one question about a finished run; it runs only on request. It works for each seed:
 
-    data/studies/<study>/rows/<seed>/   what was measured, one row per line
+    data/studies/<study>/rows/<seed>/   measurements, one row per line
     data/studies/<study>/metrics.json   the numbers, report.md in words, plots/
     data/studies/<study>/journal/       its metrics by step
 """
@@ -33,7 +33,7 @@ STUDIES = DATA / "studies"
 DEFINITIONS = Path("studies/studies.yaml")
 """Stages of all studies."""
 DVC_YAML = Path("studies/dvc.yaml")
-"""Stages of the studies that were run: `studies` writes it."""
+"""Stages of the studies that were run; `python -m studies` writes it."""
 STUDY_PARAMS = Path("studies/params.yaml")
 ConfigT = TypeVar("ConfigT", bound=Params)
 ResultT = TypeVar("ResultT")
@@ -49,9 +49,9 @@ class Certainty(Params):
 def estimate_interval(
     values: Float[np.ndarray, "seed problem"], *, confidence: float, is_rate: bool = False
 ) -> dict[str, float]:
-    """`{value, low, high}` over seeds and problems; of one problem an interval of no width.
+    """Interval `{value, low, high}` over seeds and problems; for one problem without width.
 
-    `is_rate`: no value can differ by more than 1, and the interval stays within 0 and 1.
+    `is_rate`: values and interval are within [0, 1].
     """
     value = low = high = values.mean()
     if values.shape[1] > 1:
@@ -65,7 +65,7 @@ def estimate_interval(
 
 
 def explain_no_verdict(num_seeds: int) -> str:
-    """Sentence of a report on fewer seeds than a verdict needs; else empty."""
+    """Sentence of a report with too few seeds for a verdict; else empty."""
     fewest = crossed_means.MIN_SEEDS
     if num_seeds >= fewest:
         return ""
@@ -74,14 +74,14 @@ def explain_no_verdict(num_seeds: int) -> str:
 
 
 def render(study: str, **values: Any) -> str:
-    """The report of a study, from its template `<study>.md.j2` beside this file."""
+    """Report of a study, from its template `<study>.md.j2` beside this file."""
     return markdown.render_template(Path(__file__).with_name(f"{study}.md.j2"), **values)
 
 
 def load_study_config(config: type[ConfigT], study: str) -> ConfigT:
-    """The keys of params.yaml that `config` names, and of the studies' own file the key `study`.
+    """A `config` from its keys of params.yaml, and the key `study` of studies/params.yaml.
 
-    A ValueError lists every missing, unknown or mistyped key at once.
+    A ValueError lists all missing, unknown or mistyped keys.
     """
     content, study_params = read_yaml(PARAMS_PATH), read_yaml(STUDY_PARAMS)
     selected = pick_sections(config, content) | {"studies": {study: study_params.get(study)}}
@@ -96,22 +96,22 @@ def load_study_config(config: type[ConfigT], study: str) -> ConfigT:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Study:
-    """A study at work."""
+    """Running study."""
 
     run: StageRun
     rows: Path
-    """Holds one folder per seed, made here."""
+    """Folder of the rows, with one folder per seed, made here."""
     plots: Path
-    """Empty, to be filled; made where a study draws."""
+    """Empty folder for plots; exists if the study draws any."""
     folder: Path
-    """Of everything that it writes."""
+    """Folder of all outputs of the study."""
 
     def for_each_seed(
         self, numbers: list[int], work: Callable[[Run, Path], ResultT], *, gpu: bool = True
     ) -> dict[int, ResultT]:
-        """`work` for each seed, side by side, with the folder for the seed's rows.
+        """Results of `work` for each seed, side by side, with the folder for the seed's rows.
 
-        See `seeds.for_each`; `gpu` is false where other processes compute.
+        See `seeds.for_each`; `gpu` is false if other processes compute.
         """
         of_study = Run(
             row=Row(name=self.run.name), config=None, seed=numbers[0], outputs=[self.rows],
@@ -130,9 +130,9 @@ class Study:
 
 @contextmanager
 def start_study(name: str, *, rows: bool = True, plots: bool = True) -> Iterator[Study]:
-    """Run `<study>` or `<study>@<variant>`, which writes rows and plots or does not.
+    """Start a run of `<study>` or `<study>@<variant>`; `rows`, `plots`: whether it writes them.
 
-    They take their place when it ends.
+    Rows and plots replace the old ones when the study ends.
     """
     paths = {"folder": STUDIES / name.replace("@", "/")}
     with ExitStack() as stack:

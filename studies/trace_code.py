@@ -1,7 +1,7 @@
-"""Import closure of each study, with the digests of its files: `stages.trace_code` of this package.
+"""Import closure of each study, with the digests of its files: `stages.trace_code` for studies.
 
-Every study depends on its file, so that an edit of a study reruns no stage of the pipeline, and an
-edit of a stage's code the studies that import it.
+Every study depends on its JSON file. So an edit of a study reruns no stage of the pipeline, and an
+edit of a stage's code reruns the studies that import it.
 """
 
 from pathlib import Path

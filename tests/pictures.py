@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
 
 from PIL import Image
 from rich._export_format import CONSOLE_SVG_FORMAT
@@ -43,23 +45,23 @@ SHOWN = ("accuracy", "greedy_accuracy", "reward", "heldout_accuracy", "trained_t
 def draw_live() -> str:
     """The display after the last event, as SVG."""
     events = [json.loads(line) for line in EVENTS.read_text(encoding="utf-8").splitlines()]
-    now, begun = events[-1]["seconds"], dict[str, float]()
+    begun, seconds = dict[str, float](), 0.0
     console = Console(file=io.StringIO(), record=True, width=WIDTH, force_terminal=True,
                       color_system="truecolor", legacy_windows=False)  # fmt: skip
     display = StageLines(console, is_quiet=False)
-    for event in events:
-        stage, seconds = event["stage"], event["seconds"]
-        match event["event"]:
-            case "begin":
-                begun[stage] = seconds
-                display.begin(stage)
-                display._begun[stage] = time.monotonic() - (now - seconds)
-            case "show":
-                display.show(stage, event)
-            case "end":
-                spent = seconds - begun[stage]
-                display.end(Result(name=stage, outcome=StageOutcome.EXECUTED, seconds=spent))
-    console.print(display._draw())
+    with patch("flows.display.time", SimpleNamespace(monotonic=lambda: seconds)):
+        for event in events:
+            stage, seconds = event["stage"], event["seconds"]
+            match event["event"]:
+                case "begin":
+                    begun[stage] = seconds
+                    display.begin(stage)
+                case "show":
+                    display.show(stage, event)
+                case "end":
+                    spent = seconds - begun[stage]
+                    display.end(Result(name=stage, outcome=StageOutcome.EXECUTED, seconds=spent))
+        console.print(display._draw())
     return console.export_svg(
         title="posttrain run -j 2", code_format=WITHOUT_FONTS, unique_id="live"
     )

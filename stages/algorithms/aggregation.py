@@ -2,7 +2,7 @@
 
 Each function returns a micro-batch's share of that mean: its *sum*, divided by a count over all
 micro-batches of the step, taken before the first backward pass. So any split into micro-batches
-gives the same gradient, which means over micro-batches would not.
+gives the same gradient; with means over micro-batches it would not.
 
 Sums and means are over the entries that count: those where `mask` is True.
 """
@@ -22,7 +22,7 @@ def masked_sum(values: Tokens, mask: Mask) -> Number:
 
 
 def masked_mean(values: Tokens, mask: Mask) -> Number:
-    """Mean over counted entries; 0 when none counts."""
+    """Mean over counted entries; 0 if there are none."""
     return masked_sum(values, mask) / mask.sum().clamp(min=1)
 
 
@@ -31,9 +31,9 @@ def masked_whiten(values: Tokens, mask: Mask, *, eps: float) -> Tokens:
 
         (x - mean) / sqrt(var + eps),   var with divisor n (not n - 1)
 
-    Most implementations of PPO whiten advantages so; Schulman et al. (2017) do not mention it, and
-    the divisor is our choice. Equal values become exactly 0: their rounded mean may differ from
-    them, and scaled rounding errors would look like advantages.
+    Most implementations of PPO whiten advantages like this; Schulman et al. (2017) do not mention
+    it, and the divisor is our choice. Equal values become exactly 0: their rounded mean may differ
+    from them, and scaled rounding errors would look like advantages.
     """
     # A NaN must not reach the backward pass either.
     values = torch.where(mask, values, 0.0)
@@ -47,7 +47,7 @@ def masked_whiten(values: Tokens, mask: Mask, *, eps: float) -> Tokens:
 
 
 def token_mean(losses: Tokens, mask: Mask, *, num_tokens: int) -> Number:
-    """Mean over the tokens of the optimizer step, which all weigh the same.
+    """Mean over the tokens of the optimizer step, with equal weights.
 
     Yu et al., "DAPO" (2025), eq. 8; also the usual loss of supervised fine-tuning.
     """
@@ -66,8 +66,8 @@ def sequence_mean(losses: Tokens, mask: Mask, *, num_sequences: int) -> Number:
 def sequence_sum(losses: Tokens, mask: Mask, *, num_sequences: int) -> Number:
     """Sum over a completion's tokens, then mean over the step's completions.
 
-    The policy gradient of whole completions, log p(completion) = sum of log p(token): a
-    long completion weighs as much as it has tokens. verl's "seq-mean-token-sum".
+    The policy gradient of whole completions, log p(completion) = sum of log p(token): the weight of
+    a completion grows with its length. verl's "seq-mean-token-sum".
     """
     return masked_sum(losses, mask) / max(num_sequences, 1)
 
@@ -75,9 +75,9 @@ def sequence_sum(losses: Tokens, mask: Mask, *, num_sequences: int) -> Number:
 def fixed_length_mean(losses: Tokens, mask: Mask, *, num_sequences: int, length: int) -> Number:
     """`sequence_sum` in units of a constant: sum / (completions in the step x length).
 
-    No completion's own length divides its loss, so short right answers are not favoured
-    over long ones, nor long wrong ones over short. Liu et al., "Understanding
-    R1-Zero-Like Training" (2025), section 3.2 (Dr. GRPO), https://arxiv.org/abs/2503.20783
-    `length` is usually the longest completion allowed; a change of it rescales the loss.
+    A completion's length does not divide its loss, so short right answers are not favoured over
+    long ones, nor long wrong ones over short. Liu et al., "Understanding R1-Zero-Like Training"
+    (2025), section 3.2 (Dr. GRPO), https://arxiv.org/abs/2503.20783
+    `length` is usually the longest completion allowed; changing it rescales the loss.
     """
     return sequence_sum(losses, mask, num_sequences=num_sequences) / length

@@ -1,4 +1,4 @@
-"""Scores of an ensemble of reward models: aggregation to one score, and disagreement.
+"""Aggregation of an ensemble's reward scores to one score, and the members' disagreement.
 
 Coste et al., "Reward Model Ensembles Help Mitigate Overoptimization" (2024),
 https://arxiv.org/abs/2310.02743, section 3. The divisor of the variance is the number of
@@ -13,7 +13,7 @@ Rewards = Float[Tensor, " batch"]
 
 
 def mean(scores: Scores) -> Rewards:
-    """Mean of the members' scores: errors that they do not share average out."""
+    """Mean of the members' scores: independent errors average out."""
     return scores.mean(0)
 
 

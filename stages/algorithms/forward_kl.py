@@ -15,9 +15,9 @@ Language Models" (GKD, 2024), https://arxiv.org/abs/2306.13649. Summed over the 
 completion that the teacher sampled at T = 1, its expectation is the divergence of whole
 completions, by the chain rule.
 
-Departure from Hinton et al.: no factor T^2, as in GKD and TRL. If there are too many logits, the
-policy's and the teacher's are computed together in chunks of tokens (`logprobs`), and again in the
-backward pass; so the largest tensor is chunk x vocabulary.
+Departure from Hinton et al., shared by GKD and TRL: no factor T^2. If there are too many logits,
+the policy's and the teacher's are computed together in chunks of tokens (`logprobs`), and again in
+the backward pass; so the largest tensor is chunk x vocabulary.
 """
 
 import torch
@@ -49,7 +49,7 @@ def forward_kl(
     """KL(teacher || policy) of the next token at each position, without a gradient of the teacher.
 
     `hidden` and `teacher_hidden` are final hidden states at the position before each token; their
-    widths may differ. A ValueError where the two have different numbers of logits.
+    widths may differ. A ValueError if the two have different numbers of logits.
     """
     if len(output.weight) != len(teacher_output.weight):
         raise ValueError(

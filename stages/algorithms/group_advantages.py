@@ -5,7 +5,7 @@ GRPO (`group_zscore`), Dr. GRPO (`group_centred`), MaxRL (`mean_normalised`), RL
 (`normalised_sum`).
 
 A row is a completion. `groups` holds the id of its prompt: rows with the same id are a group.
-Groups may differ in size, and their rows may stand in any order. A statistic of a group is returned
+Groups may differ in size, and their rows may be in any order. A statistic of a group is returned
 for each of its rows. Rows that are not `counted` enter no statistic and have advantage 0. The
 variance of n numbers has the divisor n - `ddof`; `eps` is added to the standard deviation.
 """
@@ -22,7 +22,7 @@ Weights = Float[Tensor, " component"]
 
 
 def group_sums(values: Rewards, groups: Groups) -> Rewards:
-    """Sum of each row's group."""
+    """Sum over each row's group."""
     index = _index(groups)
     return values.new_zeros(len(values)).index_add(0, index, values)[index]
 
@@ -50,7 +50,7 @@ def group_stds(values: Rewards, groups: Groups, *, counted: Counted, ddof: int) 
 def has_equal_rewards(
     rewards: Rewards, groups: Groups, *, counted: Counted
 ) -> Bool[Tensor, " batch"]:
-    """True in groups whose counted rewards are all equal, such as groups of one or none.
+    """True in groups whose counted rewards are all equal, also if one row or none counts.
 
     Such a group has no gradient under a group baseline. Rewards are compared exactly: the rounded
     mean of equal numbers may differ from them, and scaled rounding errors would look like
@@ -67,7 +67,7 @@ def has_equal_rewards(
 
 
 def _index(groups: Groups) -> Int[Tensor, " batch"]:
-    """The ids as 0, 1, 2, ...: an id itself may be larger than any tensor."""
+    """Ids renumbered 0, 1, 2, ...: an id may be larger than any tensor."""
     # torch's `unique` is not annotated.
     return torch.unique(groups, return_inverse=True)[1]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
@@ -78,10 +78,10 @@ def group_zscore(
     """A = (r - mean) / (std + eps) within each group: GRPO with outcome supervision.
 
     A group of equal rewards gets exactly 0, and so does one of at most `ddof` counted completions.
-    Shao et al., "DeepSeekMath" (2024), section 4.1.2, https://arxiv.org/abs/2402.03300,
-    which leaves the divisor of the variance and eps open. TRL: ddof 1, eps 1e-4; verl:
-    ddof 1, eps 1e-6. Departure from verl: there a group of one has mean 0 and standard
-    deviation 1, so its advantage is its reward; here it is 0, for lack of a baseline.
+    Shao et al., "DeepSeekMath" (2024), section 4.1.2, https://arxiv.org/abs/2402.03300, who do not
+    state eps and the divisor of the variance. TRL: ddof 1, eps 1e-4; verl: ddof 1, eps 1e-6.
+    Departure from verl: there a group of one has mean 0 and standard deviation 1, so its advantage
+    is its reward; here it is 0, for lack of a baseline.
     """
     rewards = rewards.detach()
     centred = rewards - group_means(rewards, groups, counted=counted)
@@ -94,9 +94,9 @@ def group_zscore(
 def group_centred(rewards: Rewards, groups: Groups, *, counted: Counted) -> Rewards:
     """A = r - mean within each group (Dr. GRPO); a group of equal rewards gets exactly 0.
 
-    Without the division by the standard deviation, prompts that are nearly always or nearly never
-    solved do not weigh more than others. Liu et al., "Understanding R1-Zero-Like Training: A
-    Critical Perspective" (2025), section 3, https://arxiv.org/abs/2503.20783
+    Division by the standard deviation would give more weight to prompts that are nearly always or
+    nearly never solved. Liu et al., "Understanding R1-Zero-Like Training: A Critical Perspective"
+    (2025), section 3, https://arxiv.org/abs/2503.20783
     """
     rewards = rewards.detach()
     signal = counted & ~has_equal_rewards(rewards, groups, counted=counted)
@@ -110,8 +110,8 @@ def mean_normalised(rewards: Rewards, groups: Groups, *, counted: Counted, eps: 
     completion weighs 1 / K - 1 / n and a wrong one -1 / n. The expected policy gradient is that of
     -sum_{k=1}^{n-1} (1 - p)^k / k, which tends to log p, the log of the success probability: a
     prompt that is seldom solved weighs more. Tajwar et al., "Maximum Likelihood Reinforcement
-    Learning" (2026), https://arxiv.org/abs/2602.02710. Departure: any rewards that are not
-    negative; a ValueError for a negative one, with which the mean is no success probability.
+    Learning" (2026), https://arxiv.org/abs/2602.02710. Departure: any rewards of at least 0. A
+    ValueError for a negative reward, with which the mean is not a success probability.
     """
     rewards = rewards.detach()
     if (counted & (rewards < 0)).any():
@@ -162,15 +162,15 @@ def greedy_baseline(rewards: Rewards, *, counted: Counted, greedy_rewards: Rewar
     """A_i = r_i - r(greedy completion of the same prompt): ReMax.
 
     `greedy_rewards` repeats the greedy completion's reward for each row of its group. A group of
-    equal rewards gets 0 only when its greedy completion has that reward too, so a single sampled
-    completion for each prompt, the method's usual case, can have an advantage. Li et al., "ReMax"
-    (2023), https://arxiv.org/abs/2310.10505
+    equal rewards gets 0 only if its greedy completion has that reward too. So a single sample per
+    prompt, the method's usual case, can have an advantage. Li et al., "ReMax" (2023),
+    https://arxiv.org/abs/2310.10505
     """
     return torch.where(counted, rewards.detach() - greedy_rewards.detach(), 0.0)
 
 
 def weighted_sum(components: Components, weights: Weights) -> Rewards:
-    """r = sum_k w_k r_k: one reward for each completion, of components as they are."""
+    """r = sum_k w_k r_k: one reward per completion, of components that are not normalised."""
     return (weights[:, None] * components).sum(0)
 
 

@@ -1,14 +1,13 @@
-"""Probabilities that a judge gives: of options, of a pair in both orders, and their consistency.
+"""Probabilities from a judge: for options, for a pair in both orders, and their consistency.
 
-The judge reads a pair in the orders A, B and B, A; p12 and p21 are its probabilities of whichever
-answer stands first. A position bias favours each answer in one of the two readings, so it cancels
-in their mean, as far as it is the same in both. Lee et al. 2023, "RLAIF", section 2.2,
-https://arxiv.org/abs/2309.00267. A reading of exactly 1/2 counts
-as half a win for each. Zheng et al. 2023, "Judging LLM-as-a-Judge", section 3.3 and 4.2,
-https://arxiv.org/abs/2306.05685.
+The judge reads a pair in the orders A, B and B, A; p12 and p21 are its probabilities that the first
+answer is better. A position bias favours each answer in one of the two readings, so as far as it is
+the same in both it cancels in their mean. Lee et al. 2023, "RLAIF", section 2.2,
+https://arxiv.org/abs/2309.00267. A reading of exactly 1/2 counts as half a win for each. Zheng et
+al. 2023, "Judging LLM-as-a-Judge", section 3.3 and 4.2, https://arxiv.org/abs/2306.05685.
 
-All pairs of n would be n (n - 1) / 2 comparisons. Around a ring there are n, and each member meets
-the one before and the one after it (`ring_pairs`, `ring_means`; no source: it is ours).
+All pairs of n members would be n (n - 1) / 2 comparisons. In a ring there are n, and each member is
+compared with the one before and the one after it (`ring_pairs`, `ring_means`; our own choice).
 """
 
 import math
@@ -27,18 +26,18 @@ def option_probabilities(variants: Sequence[Sequence[float]]) -> tuple[list[floa
 
     Lee et al. 2023, "RLAIF", section 2.2, https://arxiv.org/abs/2309.00267, take the softmax of
     the log-probs of the tokens "1" and "2". Departure: all tokens that spell an option are
-    summed (" 1", "(1", "1.", ...), or a model that writes it in another way than the one looked
-    for would seem undecided. `variants` holds for each option the log-probs of the tokens that
-    spell it, at least one each. Where the mass is 0 the probabilities are uniform.
+    summed (" 1", "(1", "1.", ...); else a model that writes it in another way would seem undecided.
+    `variants` has for each option the log-probs of the tokens that spell it, at least one. If the
+    mass is 0, the probabilities are uniform.
     """
     assert all(len(logprobs) > 0 for logprobs in variants), "an option that no token spells"
-    # Relative to the largest, so that a ratio of two tiny probabilities is still their ratio.
+    # Relative to the largest, so that tiny probabilities keep their ratio.
     largest = max(max(logprobs) for logprobs in variants)
     if largest == -math.inf:
         return [1.0 / len(variants)] * len(variants), 0.0
     weights = [math.fsum(math.exp(value - largest) for value in logprobs) for logprobs in variants]
     total = math.fsum(weights)
-    mass = min(math.exp(largest + math.log(total)), 1.0)  # above 1 by rounding alone
+    mass = min(math.exp(largest + math.log(total)), 1.0)  # above 1 only by rounding
     return [weight / total for weight in weights], mass
 
 
@@ -60,7 +59,7 @@ def orders_agree(p12: float, p21: float) -> bool:
 def ring_pairs(groups: Sequence[int]) -> list[tuple[int, int]]:
     """Pairs of each member of a group with the next one, and of the last with the first.
 
-    Two members are one pair. `groups` has the number of each member's group; a ValueError for a
+    A group of two has one pair. `groups` has the number of each member's group. A ValueError for a
     group of one.
     """
     members: dict[int, list[int]] = {}
@@ -80,7 +79,7 @@ def ring_means(
 ) -> list[float]:
     """Mean value of each of `number` members over its comparisons.
 
-    `values` holds the values of each pair of `compared`, of its first and of its second member.
+    `values`: for each pair of `compared`, the value of its first and of its second member.
     """
     by_member: list[list[float]] = [[] for _ in range(number)]
     for pair, both in zip(compared, values, strict=True):
@@ -95,12 +94,12 @@ def wins(probabilities: Pairs) -> Pairs:
 
 
 def first_position_share(p12: Pairs, p21: Pairs) -> Pairs:
-    """Share of the two readings that prefer whichever answer stands first; unbiased: 1/2."""
+    """Share of the two readings that prefer the answer that stands first; unbiased: 1/2."""
     return (wins(p12) + wins(p21)) / 2.0
 
 
 def choice_accuracy(probabilities: Pairs, a_is_better: Bool[np.ndarray, " pair"]) -> Pairs:
-    """1 where the judge prefers the better answer, 0 where the worse one, 1/2 where neither."""
+    """1 where the judge prefers the better answer, 0 where the worse, 1/2 where neither."""
     a_wins = wins(probabilities)
     return np.where(a_is_better, a_wins, 1.0 - a_wins)
 

@@ -18,15 +18,15 @@ import torch
 
 from stages.algorithms.aggregation import Tokens
 
-# exp(20) is 5e8: beyond it a single token's estimate would drown a step, or overflow.
+# exp(20) is 5e8: beyond it a single token's estimate would dominate a step, or overflow.
 MAX_LOG_RATIO = 20.0
 
 
 def k1(logprobs: Tokens, ref_logprobs: Tokens) -> Tokens:
     """log_ratio: unbiased, can be negative, high variance.
 
-    In the loss its mean gradient is 0, that of E log policy(x): noise, and no penalty. In
-    the reward, as a cost, it gives the gradient of KL(policy || reference).
+    In the loss its mean gradient is 0, as E[grad log policy(x)] is: noise, but no penalty. As a
+    cost in the reward it gives the gradient of KL(policy || reference).
     """
     return logprobs - ref_logprobs.detach()
 
@@ -53,19 +53,19 @@ def k3(logprobs: Tokens, ref_logprobs: Tokens) -> Tokens:
 def importance_corrected(estimate: Tokens, logprobs: Tokens, sampler_logprobs: Tokens) -> Tokens:
     """exp(logprobs - sampler_logprobs) x estimate, with gradient through the first two.
 
-    Over tokens drawn from the sampling policy its mean is that of `estimate` under the policy
-    being trained, whatever that is, so its mean gradient is the gradient of that mean: with
-    `k1` or `k3`, exactly that of KL(policy || reference), on policy and off. With `k2` it
-    is that of E log_ratio^2 / 2, which is no divergence. DeepSeek-AI, "DeepSeek-V3.2"
-    (2025), section 3.1, https://arxiv.org/abs/2512.02556; TRL's `use_bias_correction_kl`.
-    Departure: the log-ratio is capped at 20, beyond which it has no gradient.
+    Its mean over tokens drawn from the sampling policy is the mean of `estimate` under the policy
+    being trained, for any such policy, so its mean gradient is the gradient of that mean: with `k1`
+    or `k3`, exactly that of KL(policy || reference), on policy and off. With `k2` it is that of E
+    log_ratio^2 / 2, which is not a divergence. DeepSeek-AI, "DeepSeek-V3.2" (2025), section 3.1,
+    https://arxiv.org/abs/2512.02556; TRL's `use_bias_correction_kl`. Departure: the log-ratio is
+    capped at 20, beyond which it has no gradient.
     """
     log_ratio = torch.clamp(logprobs - sampler_logprobs.detach(), max=MAX_LOG_RATIO)
     return torch.exp(log_ratio) * estimate
 
 
 MAX_ERROR = 0.2
-"""Limit of the relative error that `adaptive_coef` answers to."""
+"""Limit of the relative error in `adaptive_coef`."""
 
 
 def adaptive_coef(
@@ -78,14 +78,15 @@ def adaptive_coef(
 
     Ziegler et al., "Fine-Tuning Language Models from Human Preferences" (2019), section
     2.2, https://arxiv.org/abs/1909.08593, with K_beta = num_samples / horizon as in its
-    code (target 6, horizon 10,000). `measured` is KL(policy || reference) a completion, in nats,
+    code (target 6, horizon 10,000). `measured` is KL(policy || reference) per completion, in nats,
     averaged over the step, and `num_samples` counts completions since the last adjustment. An error
     of 0.2 that lasts for `horizon` completions multiplies the coefficient by about exp(0.2).
     """
     if not 0 <= num_samples * MAX_ERROR < horizon:
         raise ValueError(
             f"expected a horizon above {MAX_ERROR} x {num_samples} samples, found {horizon}: "
-            "one step could make the coefficient 0 or negative; raise the horizon"
+            "one step could make the coefficient 0 or negative; raise kl_horizon, or set "
+            "kl_target to null"
         )
     error = min(max(measured / target - 1, -MAX_ERROR), MAX_ERROR)
     return coef * (1 + error * num_samples / horizon)
@@ -95,7 +96,8 @@ def doubling_coef(coef: float, measured: float, *, target: float) -> float:
     """KL coefficient of the next step: halved below target / 1.5, doubled above 1.5 target.
 
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), section 4,
-    https://arxiv.org/abs/1707.06347. `measured` is KL(old || new) a token, averaged over the step.
+    https://arxiv.org/abs/1707.06347. `measured` is KL(old || new) per token, averaged over the
+    step.
     """
     if measured < target / 1.5:
         return coef / 2

@@ -20,13 +20,13 @@ def soft_overlong(
     if not 1 <= buffer <= max_length:
         raise ValueError(
             f"expected a buffer from 1 to max_length {max_length}, found {buffer}: "
-            "it is the last stretch before max_length"
+            "it is the last stretch before max_length; lower it (overlong_buffer of a preset)"
         )
     return torch.clamp((max_length - buffer - lengths) / buffer, -1.0, 0.0)
 
 
 def repeated_share(tokens: Sequence[int], n: int) -> float:
-    """The share of n-grams that have occurred before; 0 where there is none.
+    """Share of n-grams that occurred before; 0 if there is none.
 
         1 - different n-grams / n-grams
 
@@ -40,7 +40,7 @@ def repeated_share(tokens: Sequence[int], n: int) -> float:
 
 
 COPIES = 3
-"""Repetitions that make a loop."""
+"""Number of copies that make a loop."""
 
 
 def ends_in_loop(tokens: Sequence[int], *, min_length: int = 1) -> bool:

@@ -89,7 +89,7 @@ def token_logprobs(
 def evaluate_term(
     term: "Term", hidden: Hidden, output: OutputLayer, inputs: Tensor, limits: ChunkLimits
 ) -> tuple[Tensor, ...]:
-    """Values of a term at each token; in chunks of tokens where there are too many logits.
+    """Values of a term at each token, in chunks of tokens if there are too many logits.
 
     `inputs`: further inputs of the term, a row for each token; without a gradient.
     """
@@ -105,7 +105,7 @@ def vocabulary_logprobs(
 ) -> Float[Tensor, "token vocab"]:
     """log softmax((W h + b) / T) over the vocabulary, of all positions at once."""
     logits = linear(hidden, *output)
-    # float64 stays as it is, for gradient checks; bfloat16 sums would lose the small terms.
+    # float64 is kept for gradient checks; bfloat16 sums would lose small terms.
     dtype = torch.promote_types(logits.dtype, torch.float32)
     if temperature != 1:
         logits = logits.to(dtype).div_(temperature)
@@ -113,7 +113,7 @@ def vocabulary_logprobs(
 
 
 def cast_layer(output: OutputLayer, hidden: Tensor) -> OutputLayer:
-    """The output layer in the dtype in which `linear` computes with these hidden states."""
+    """The output layer in the dtype that `linear` uses with these hidden states."""
     kind, dtype = hidden.device.type, hidden.dtype
     if torch.is_autocast_enabled(kind) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(kind)

@@ -1,4 +1,4 @@
-"""Micro-batches and packed rows. Knows lengths only, not what they are lengths of."""
+"""Micro-batches and packed rows, from lengths only."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ def token_budget_batches(lengths: Sequence[int], max_tokens: int) -> list[list[i
     """Indices of `lengths` in batches of at most `max_tokens`: rows times longest row.
 
     Longest first, so that rows of a batch are of similar length and little is padding.
-    A row longer than the budget gets a batch of its own. The split never changes a
-    loss: every loss here is normalised by counts over the whole optimizer step.
+    A row longer than the budget is a batch by itself. The split never changes a loss: every loss
+    here is normalised by counts over the whole optimizer step.
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     batches: list[list[int]] = []
@@ -24,9 +24,9 @@ def token_budget_batches(lengths: Sequence[int], max_tokens: int) -> list[list[i
 def first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     """Indices of `lengths` in bins whose sums are at most `capacity`.
 
-    Longest first, equal ones in their order, each into the first bin with room for it: at most 11/9
-    of the fewest bins possible, and 2/3 of one more (Dosa, "The tight bound of first fit decreasing
-    bin-packing algorithm" (2007)). An item longer than the capacity gets a bin of its own.
+    Longest first (equal ones in their order), each into the first bin with room for it: at most
+    11/9 of the optimal number of bins plus 2/3 (Dosa, "The tight bound of first fit decreasing
+    bin-packing algorithm" (2007)). An item longer than the capacity is a bin by itself.
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     bins: list[list[int]] = []

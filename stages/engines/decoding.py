@@ -1,10 +1,10 @@
-"""Decode steps of a batch of rows, and the draw of their next tokens.
+"""Decode steps of a batch of rows, and sampling of their next tokens.
 
-On a GPU a step starts 1,600 kernels for a model of 1.5 B parameters, and their start takes four
-times as long as they do. With fixed shapes (`Decoding.steps`) the step is recorded as a CUDA graph
-at its second token, and replayed: a row attends to all positions of its storage, of which a mask
-shows those that are filled, and all that a step changes is changed in place. Nothing in it waits
-for the GPU. On a CPU the same step is called instead.
+On a GPU a step launches 1,600 kernels for a model of 1.5 B parameters, and the launches take four
+times as long as the kernels. With fixed shapes (`Decoding.steps`) the step is recorded as a CUDA
+graph at its second token, and replayed: a row attends to all positions of its storage, with a mask
+of the filled ones, and a step changes tensors only in place. It never waits for the GPU. On a CPU
+the same step is called directly.
 """
 
 import logging
@@ -24,11 +24,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, slots=True)
 class Decoding:
-    """Rows that are decoded side by side. Axes: `row` all of them, `left` those in the batch."""
+    """Rows that are decoded together. Axes: `row` all rows, `left` those still in the batch."""
 
     model: PreTrainedModel
     cache: GrowingCache
-    """Keys and values of the rows that are left."""
+    """Keys and values of the rows in the batch."""
     width: int
     """Positions of the prompts, padding on the left included."""
     temperature: float
@@ -37,22 +37,22 @@ class Decoding:
     ends: Int[Tensor, " end"]
     """Tokens that end a row."""
     limits: Int[Tensor, " row"]
-    """Most tokens of each row."""
+    """Largest number of tokens of each row."""
     tokens: Int[Tensor, "row token"]
     logprobs: Float[Tensor, "row token"]
-    """What was drawn, and its log p; rows go on after their end."""
+    """Sampled tokens and their log p; rows continue after their end."""
     attention: Int[Tensor, "left seq"]
-    """1 where a position is no padding, of prompts and completions."""
+    """1 at positions of prompts and completions, 0 at padding."""
     position: Int[Tensor, " left"]
-    """Of the token that is read next, padding aside."""
+    """Position of the token that is read next, not counting padding."""
     active: Int[Tensor, " left"]
-    """Numbers of the rows that are left."""
+    """Numbers of the rows in the batch."""
     stopped: Bool[Tensor, " left"] = field(init=False)
-    """Whether a row has ended, and waits to be dropped."""
+    """Whether a row has ended, and is still to be dropped."""
     number: Int[Tensor, " 1"] = field(init=False)
-    """Tokens of each row that were drawn; on the device, so that a graph can count."""
+    """Number of sampled tokens per row; on the device, so that a graph can count."""
     _token: Int[Tensor, " left"] = field(init=False)
-    """The last one of each row."""
+    """Last token of each row."""
 
     def __post_init__(self) -> None:
         self.stopped = torch.zeros_like(self.active, dtype=torch.bool)
@@ -71,23 +71,23 @@ class Decoding:
         self.number += 1
 
     def select(self, rows: Int[Tensor, " kept"]) -> None:
-        """Go on with these of the rows that are left."""
+        """Continue with only these rows of the batch."""
         self.cache.select(rows)
         self.attention, self.position = self.attention[rows], self.position[rows]
         self.active, self.stopped = self.active[rows], self.stopped[rows]
         self._token = self._token[rows]
 
     def steps(self, *, fixed: bool) -> Iterator[None]:
-        """Read the last tokens and draw the next, at each item, until rows are selected.
+        """Decode steps, until rows are selected: each reads the last tokens and samples the next.
 
-        `fixed`: with the same shapes at each; on a GPU, a graph. The numbers are the same up to
-        the rounding of sums that have more zeros.
+        `fixed`: with the same shapes in each step; on a GPU, as a graph. The results are the same
+        up to rounding, since sums have more zeros.
         """
         if not fixed:
             for end in range(self.width + int(self.number), self.attention.shape[1] + 1):
                 self._step(self.attention[:, :end])
                 yield
-        # The column of a token that is read, and what may be attended to then.
+        # The column of the token that is read, and the mask of positions that it attends to.
         column = self.number + (self.width - 1)
         seen = self.attention.bool()[:, None, None]
         seen[..., self.cache.get_seq_length() :] = False
@@ -112,10 +112,10 @@ class Decoding:
 
 
 def repeat_as_graph(step: Callable[[], None], device: torch.device) -> Iterator[None]:
-    """Call `step` at each item: on a GPU once as it is, then as a CUDA graph of it.
+    """Iterator that calls `step`: on a GPU once directly, then as a CUDA graph.
 
-    Where it cannot be recorded, as with experts whose number of tokens the host has to know, it is
-    called as it is, with a warning: the same numbers, later.
+    If it cannot be recorded, as with experts whose number of tokens the host must know, it is
+    always called directly, with a warning: the same numbers, but slower.
     """
     step()
     yield
@@ -134,7 +134,7 @@ def repeat_as_graph(step: Callable[[], None], device: torch.device) -> Iterator[
 
 
 def can_have_fixed_shapes(model: PreTrainedModel) -> bool:
-    """Whether a boolean mask shows every layer what is filled, and no length changes rotation."""
+    """Whether all layers take a boolean mask, and rotary positions do not depend on length."""
     config = model.config.get_text_config(decoder=True)
     return policy.can_share_rows(model) and rope_limit.get_rope_limit(config) is None
 
@@ -156,7 +156,7 @@ def sample_tokens(
         assert uniform is not None
         logits = logits / temperature
         probabilities = logits.softmax(-1)
-        # On CUDA torch refuses to sum floats cumulatively in deterministic mode, since their order
+        # In deterministic mode torch refuses cumulative sums of floats on CUDA, since their order
         # is not fixed.
         cuda = probabilities.is_cuda
         cumulative = fixed_point_cumulative(probabilities) if cuda else probabilities.cumsum(-1)

@@ -1,9 +1,9 @@
 """Replies of a judge's server: configuration, URL, parsing, and a cache on disk.
 
-The cache has the parts of a reply and not the judgement, so a change of `read_judgement` changes
-judgements of cached replies too. The cache is no output: deleting it costs the requests again and
-nothing else. With it, a killed run sends no request twice, and a run from the same inputs gives the
-same bits although a server's batches round differently from one day to the next.
+The cache stores the parts of a reply and not the judgement, so a change of `read_judgement` changes
+judgements of cached replies too. The cache is not an output: deleting it only costs the requests
+again. With it, a killed run sends no request twice, and a rerun on the same inputs gives the same
+bits although a server rounds differently from one day to the next.
 """
 
 import hashlib
@@ -25,22 +25,22 @@ from stages.sampler import Judgement
 
 
 class EndpointJudgeConfig(Params):
-    """Judge behind OpenAI's protocol, of a row `from: base`; the environment has its URL."""
+    """Judge behind OpenAI's protocol, of a row `from: base`; its URL is an environment variable."""
 
     kind: Literal["endpoint"]
     model: str
     """Name of the model on the server."""
     revision: str = Field(min_length=1)
-    """Weights and settings behind that name, in your words: a commit, a date. It is not sent; a new
+    """Version of the model behind that name, in your words: a commit, a date. It is not sent; a new
     revision is a new judge, for which no replies are cached."""
     api: Literal["chat", "completions"]
-    """`completions` where the model has no chat template: the message is the prompt itself."""
+    """API to call. `completions`, if the model has no chat template: the message is the prompt."""
     top_logprobs: int = Field(ge=2, le=20)
-    """Number of likeliest tokens whose log-probs are requested; most servers: at most 20."""
+    """Number of likeliest tokens whose log-probs are requested; most servers allow at most 20."""
 
 
 def read_url(url: str, variable: str) -> HttpUrl:
-    """The URL in the environment `variable`; a ValueError, without it, if it is malformed."""
+    """Parsed `url` of the environment `variable`; a ValueError, without the URL, if malformed."""
     try:
         return TypeAdapter(HttpUrl).validate_python(url)
     except ValidationError:
@@ -52,7 +52,7 @@ def read_url(url: str, variable: str) -> HttpUrl:
 
 
 def redact_url(url: HttpUrl) -> str:
-    """The URL without user, password and query."""
+    """URL without user, password and query."""
     return f"{url.scheme}://{url.host}:{url.port}{url.path}"
 
 
@@ -61,7 +61,7 @@ class EndpointReply:
     """Parts of a server's reply."""
 
     first: Sequence[Sequence[Any]]
-    """Text and log-prob of the likeliest first tokens; empty where the server sends none."""
+    """Text and log-prob of the likeliest first tokens; empty if the server sends none."""
     text: str
     num_prompt_tokens: int
     num_generated_tokens: int
@@ -70,7 +70,7 @@ class EndpointReply:
 def parse_reply(answer: Any, place: str) -> EndpointReply:
     """Parts of a reply of the chat or the completions API, as the openai client returns it.
 
-    A ValueError, which names the server by `place`, where `answer` is not of OpenAI's protocol (the
+    A ValueError, which names the server by `place`, if `answer` is not of OpenAI's protocol (the
     client returns a web page as text), or has no choice.
     """
     choices = getattr(answer, "choices", None)
@@ -102,7 +102,7 @@ def parse_reply(answer: Any, place: str) -> EndpointReply:
 def read_judgement(
     decision: EndpointReply, thought: EndpointReply | None, options: Sequence[str]
 ) -> Judgement:
-    """Judgement by the first token of `decision`; reasoning (`thought`) counts as cost alone."""
+    """Judgement by the first token of `decision`; `thought`, the reasoning, only adds to cost."""
     variants: dict[str, list[float]] = {option: [] for option in options}
     for token, logprob in decision.first:
         if token.strip(OPTION_PUNCTUATION) in variants:
@@ -122,12 +122,12 @@ def read_judgement(
 
 @dataclass(frozen=True)
 class AnswerCache:
-    """Cache of answers, a JSON file each below `folder`; processes may share it."""
+    """Cache of answers, one JSON file each under `folder`; processes may share it."""
 
     folder: Path
 
     def get(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Cached answer to this request, or None; a ValueError for a file not of `put`."""
+        """Cached answer to this request, or None; a ValueError if `put` did not write its file."""
         path = self._path(request)
         if not path.exists():
             return None
@@ -143,7 +143,7 @@ class AnswerCache:
         )
 
     def put(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-        """Write `answer` atomically."""
+        """Write the answer to a request atomically."""
         path = self._path(request)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent)

@@ -1,9 +1,9 @@
-"""Key/value cache that is never copied: it grows into spare capacity, and is read as views.
+"""Key/value cache without copies: it grows into spare capacity and returns views of it.
 
 transformers' DynamicCache concatenates at every token, which copies the whole cache each time:
-quadratic memory traffic, and most of the time of decoding a small model.
+quadratic memory traffic, and most of the decoding time of a small model.
 
-The cache holds keys and values alone: `check_cache` refuses models with other state, such as a
+The cache holds only keys and values: `check_cache` refuses models with other state, such as a
 recurrent one, or without a cache.
 """
 
@@ -41,7 +41,7 @@ class GrowingLayer(DynamicLayer):
         if not self.is_initialized:
             self.dtype, self.device = key_states.dtype, key_states.device
             if torch.is_autocast_enabled(self.device.type):
-                # As attention would cast them, at every token: rotated keys are in float32.
+                # Rotated keys are in float32, and attention would cast them at every token.
                 self.dtype = torch.get_autocast_dtype(self.device.type)
             self.storage = (self._make_room(key_states), self._make_room(value_states))
             self.is_initialized = True
@@ -75,7 +75,7 @@ class GrowingLayer(DynamicLayer):
         return self.length
 
     def attach(self, storage: Storage, length: int) -> None:
-        """Write into these keys and values from now on, of which `length` positions are filled."""
+        """Write from now on into this storage, of which `length` positions are filled."""
         self.storage, self.capacity = storage, storage[0].shape[2]
         self.dtype, self.device = storage[0].dtype, storage[0].device
         self.is_initialized = True
@@ -87,7 +87,7 @@ class GrowingLayer(DynamicLayer):
         self.keys, self.values = (states[:, :, :length] for states in self.storage)
 
     def release(self) -> None:
-        """Free keys and values; the layer cannot be used any more."""
+        """Free keys and values; the layer cannot be used afterwards."""
         del self.storage
         self.keys = self.values = None
 
@@ -113,7 +113,7 @@ class GrowingCache(Cache):
         return self.layers[0].storage[0].shape[0]
 
     def copy_rows(self, rows: Int[Tensor, " row"]) -> "GrowingCache":
-        """Cache with the filled positions of these rows, without room for more."""
+        """Copy of the filled positions of these rows, without room for more."""
         copied = GrowingCache(len(self.layers), 0)
         for new, old in zip(copied.layers, self.layers, strict=True):
             keys, values = (states[:, :, : old.length][rows] for states in old.storage)
@@ -134,7 +134,7 @@ class GrowingCache(Cache):
     def write_at(self, column: Int[Tensor, " 1"]) -> None:
         """From now on write at `column`, which may change, and return all positions.
 
-        What is not filled is set to 0: a mask rules out numbers, not NaN.
+        Positions that are not filled are set to 0: a mask removes numbers, but not NaN.
         """
         for layer in self.layers:
             layer.column = column
@@ -152,7 +152,7 @@ BFLOAT16_TOLERANCE = 0.1
 
 
 def check_cache(model: PreTrainedModel) -> None:
-    """Raise a ValueError where logits after this cache differ from those of a whole row."""
+    """Raise a ValueError if logits after this cache differ from those of a whole row."""
     try:
         with eval_no_grad(model), uncompiled(), torch.autocast(model.device.type, enabled=False):
             gap = _cache_gap(model)
@@ -169,10 +169,10 @@ def check_cache(model: PreTrainedModel) -> None:
 
 
 def _cache_gap(model: PreTrainedModel) -> float:
-    """`relative_gap` of logits of a prompt's next tokens: after the cache, and of a whole row.
+    """`relative_gap` between logits of a prompt's next tokens after the cache and in a whole row.
 
     The prompt is padded, and in the cache its row is selected twice. One token is read, as in
-    decoding, and then two, as where a text goes on.
+    decoding, and then two, as when a conversation continues.
     """
     layers = model.config.get_text_config(decoder=True).num_hidden_layers
     inputs = pad_left([[2, 3, 4], [5]], 0, model.device)

@@ -1,8 +1,8 @@
-"""Samplers and judges by the names of params.yaml: an engine, and the policy of a row."""
+"""Samplers and judges from names in params.yaml: an engine, and the policy of a row."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,13 +31,13 @@ from stages.sampler import (
     Judge,
     Sample,
     Sampler,
-    SessionSampler,
+    open_session,
     token_limits,
 )
 
 EngineName = Literal["transformers", "vllm"]
 ANSWER_CACHE = Path(".pipe/judge-cache")
-"""Folder of the replies of judges behind endpoints: no request is sent twice."""
+"""Folder of cached replies of endpoint judges: no request is sent twice."""
 
 
 def make_policy_sampler(
@@ -50,11 +50,11 @@ def make_policy_sampler(
     compute: ComputeConfig,
     max_length: int,
 ) -> Sampler:
-    """Sampler of a `policy` in training, with its weights at the time of each call.
+    """Sampler of a `policy` in training, which samples with its present weights.
 
-    `source`: folder, or hub id and commit, that `policy` was loaded from. `num_trained`: models of
-    its size that are trained on one device, whose optimizers will need memory. `max_length` as of
-    `SamplingConfig.load_sampler`.
+    `source`: folder, or hub id and commit, of the loaded `policy`. `num_trained`: number of models
+    of its size that are trained on one device, for the memory of their optimizers. `max_length`:
+    see `SamplingConfig.load_sampler`.
     """
     is_distributed = sharding.get_world_size() > 1
     if engine == "vllm":
@@ -88,20 +88,20 @@ def copy_weights(policy: PreTrainedModel, replica: PreTrainedModel) -> None:
 
 @dataclass(slots=True)
 class DataParallelSampler:
-    """Data-parallel sampler: each rank samples a share of the prompts; all have to call it."""
+    """Data-parallel sampler: each rank samples a share of the prompts; all ranks must call it."""
 
     engine: Sampler
     refresh: Callable[[], None] | None = None
-    """Copies the policy's weights into the engine; None: the engine does so itself."""
+    """Function that copies the policy's weights into the engine; None: the engine does it."""
     _ranks: dict[TokenIds, int] | None = field(default=None, init=False)
-    """Rank that has sampled each row of the last call of a session; None: outside of one."""
+    """Rank that sampled each row of a session's last call; None: outside of a session."""
 
     @contextmanager
     def session(self) -> Iterator[None]:
         """See `stages.sampler.SessionSampler.session`: a row stays on the rank that began it."""
         self._ranks, engine = {}, self.engine
         try:
-            with engine.session() if isinstance(engine, SessionSampler) else nullcontext():
+            with open_session(engine):
                 yield
         finally:
             self._ranks = None
@@ -165,7 +165,7 @@ class PolicyJudgeConfig(Params):
 
     kind: Literal["policy"]
     max_prompt_tokens: int = Field(gt=0)
-    """Longest message, in tokens; a pair with a longer one is dropped, and counted."""
+    """Limit of a message; a pair with a longer one is dropped, and counted."""
 
 
 JudgeConfig = Annotated[PolicyJudgeConfig | EndpointJudgeConfig, Field(discriminator="kind")]
@@ -175,7 +175,7 @@ class ReasoningConfig(Params):
     """Reasoning that a judge writes before it chooses."""
 
     max_new_tokens: int = Field(gt=0)
-    """Longest reasoning; a thought that it leaves open is ended, and then the judge chooses."""
+    """Limit of the reasoning; an open thought is closed before the judge chooses."""
 
 
 class SamplingConfig(Params):
@@ -227,7 +227,7 @@ class SamplingConfig(Params):
         if isinstance(judge, EndpointJudgeConfig):
             if policy != BASE:
                 raise ValueError(
-                    f"expected `from: {BASE}` where the preset's judge is an endpoint, found "
+                    f"expected `from: {BASE}` with an endpoint as the preset's judge, found "
                     f"`from: {policy}`: that policy would not be used. Change the row, or take a "
                     f"preset whose judge is of kind policy."
                 )

@@ -1,8 +1,8 @@
-"""Judge on any server with OpenAI's protocol, such as `vllm serve`.
+"""Judge on a server with OpenAI's API, such as `vllm serve`.
 
-The only file that imports openai. URL and number of concurrent requests come from the environment
-and change no output. Replies are cached by request. A server sends at most the 20 likeliest tokens,
-so an option that is not among them has probability 0.
+Only this module imports openai. URL and number of concurrent requests come from environment
+variables and change no output. Replies are cached by request. A server returns at most the 20
+likeliest tokens, so an option that is not among them has probability 0.
 """
 
 import json
@@ -27,14 +27,14 @@ URL = "POSTTRAIN_JUDGE_URL"
 KEY = "POSTTRAIN_JUDGE_API_KEY"
 CONCURRENCY = "POSTTRAIN_JUDGE_CONCURRENCY"
 RETRIES = 5
-"""Retries after a timeout, a refusal for the rate, or an error of the server; the client waits
-0.5, 1, 2, ... seconds, at most 8, less a random quarter, or as long as the server says."""
+"""Retries after a timeout, a rate limit, or a server error; the client waits 0.5, 1, 2, ... seconds
+(at most 8), less up to a quarter at random, or as long as the server says."""
 TIMEOUT_SECONDS = 120.0
 TOO_LONG = re.compile(
     r"context[ _-]?(length|size|window)|maximum (model|sequence) length|too long", re.IGNORECASE
 )
-"""Refusal (HTTP 400) of a message that is longer than the model's context. Its wording depends on
-the server: OpenAI and vLLM name the context or the model's length, llama.cpp the context size."""
+"""Message of an HTTP 400 for a request longer than the model's context. Servers word it
+differently: OpenAI and vLLM name the context or the model's length, llama.cpp the context size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,19 +44,19 @@ class EndpointJudge:
     client: openai.OpenAI
     judge: EndpointJudgeConfig
     reasoning_tokens: int
-    """Most tokens of greedy reasoning before the choice; 0: none."""
+    """Limit of tokens of greedy reasoning before the choice; 0: no reasoning."""
     options: Sequence[str]
     cache: AnswerCache
     concurrency: int
 
     def stream(self, messages: Sequence[str]) -> Iterator[tuple[int, Judgement | None]]:
-        """See `stages.sampler.Judge.stream`; a ValueError where the server cannot judge."""
+        """See `stages.sampler.Judge.stream`; a ValueError if the server cannot judge."""
         numbers: dict[str, list[int]] = {}
         for number, message in enumerate(messages):
             numbers.setdefault(message, []).append(number)
         distinct = list(numbers)
         with ThreadPoolExecutor(self.concurrency) as pool:
-            # The first alone: if it fails, the error comes before the others are sent.
+            # The first request by itself: if it fails, the others are not sent.
             for part in (distinct[:1], distinct[1:]):
                 for message, judgement in zip(part, pool.map(self._request, part), strict=True):
                     for number in numbers[message]:
@@ -80,7 +80,7 @@ class EndpointJudge:
         if self.reasoning_tokens:
             turns[0]["content"] += prompts.REASONING_REQUEST
             thought = self._complete(turns, self.reasoning_tokens, {})
-            # Quotations of the answers may spell a control token again.
+            # Quotations of the answers may spell a control token.
             turns.append({"role": "assistant", "content": defuse(thought.text)})
             turns.append({"role": "user", "content": prompts.VERDICT_REQUEST})
         chat = {"logprobs": True, "top_logprobs": self.judge.top_logprobs}
@@ -91,7 +91,7 @@ class EndpointJudge:
     def _complete(
         self, turns: list[dict[str, str]], max_tokens: int, logprobs: dict[str, Any]
     ) -> EndpointReply:
-        """Reply to `turns`; `logprobs`: options for log-probs, which it then has to have."""
+        """Reply to `turns`; `logprobs`: options for log-probs, which the reply must then have."""
         model = self.judge.model
         request = {"model": model, "max_tokens": max_tokens, "temperature": 0.0} | logprobs
         if self.judge.api == "chat":
@@ -108,8 +108,8 @@ class EndpointJudge:
         reply = endpoint_reply.parse_reply(answer, self._place)
         if logprobs and not reply.first:
             raise ValueError(
-                f"expected the log-probs of the answer's first token, found none in what "
-                f"{self._place} answered: a judge needs a server that sends them (logprobs, "
+                f"expected the log-probs of the answer's first token, found none in the reply of "
+                f"{self._place}: a judge needs a server that sends them (logprobs, "
                 f"top_logprobs), as vllm serve does."
             )
         self.cache.put(key, asdict(reply))
@@ -130,7 +130,7 @@ def connect_endpoint(
     environment: Mapping[str, str] = os.environ,
     retries: int = RETRIES,
 ) -> EndpointJudge:
-    """Judge at the URL of the environment, or a ValueError; nothing is sent yet."""
+    """Judge at the URL in the environment variable, or a ValueError; sends no request yet."""
     url = environment.get(URL)
     if not url:
         raise ValueError(
@@ -138,11 +138,11 @@ def connect_endpoint(
             f"in the environment variable {URL} (such as http://127.0.0.1:8000/v1), found none. "
             f"Set it, and {KEY} if it asks for a key."
         )
-    base_url = str(endpoint_reply.read_url(url, URL))  # as it was read: others read it otherwise
+    base_url = str(endpoint_reply.read_url(url, URL))  # as parsed here: other parsers differ
     concurrency = environment.get(CONCURRENCY, "8")
     if not concurrency.isdecimal() or int(concurrency) < 1:
         raise ValueError(f"expected a number above 0 in {CONCURRENCY}, found {concurrency!r}")
-    for name in ("httpx", "httpx2"):  # they log every URL, which may hold a password
+    for name in ("httpx", "httpx2"):  # they log every URL, which may contain a password
         logging.getLogger(name).setLevel(logging.WARNING)
     return EndpointJudge(
         client=openai.OpenAI(

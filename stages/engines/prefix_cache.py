@@ -1,8 +1,8 @@
 """Prefix cache: keys and values of a sampler's last call, for prompts that continue its rows.
 
-Of a prompt that begins with the tokens of a cached row, only the tokens after the row are
-prefilled. Restored rows are left-padded like prompts, so a row has no holes: a sliding window or a
-position bias that counts columns counts tokens of the text.
+If a prompt begins with the tokens of a cached row, only the tokens after the row are prefilled.
+Restored rows are left-padded like prompts, without holes, so that a sliding window or position bias
+over columns is one over tokens.
 """
 
 from bisect import bisect_right
@@ -31,10 +31,10 @@ class PrefixTable(Generic[Value]):
         self._entries = entries
 
     def find(self, token_ids: Sequence[int]) -> Value | None:
-        """Value of the longest entry that is a prefix of `token_ids`; None: there is none."""
+        """Value of the longest entry that is a prefix of `token_ids`; None: no entry is."""
         key = tuple(token_ids)
         while place := bisect_right(self._prefixes, key):
-            # A prefix of `key` sorts before it, and between the two all begin with that prefix.
+            # A prefix of `key` sorts before `key`, and every entry between them begins with it.
             nearest = self._prefixes[place - 1]
             common = sum(takewhile(bool, map(eq, nearest, key)))
             if common == len(nearest):
@@ -54,7 +54,7 @@ class CachedRow:
     length: int
 
     def num_new(self, prompt: Sequence[int]) -> int:
-        """Number of tokens to prefill of a prompt that begins with this row: at least its last."""
+        """Number of tokens to prefill for a prompt that begins with this row: at least one."""
         return max(1, len(prompt) - self.length)
 
 
@@ -68,16 +68,15 @@ def restore_rows(
 ) -> GrowingCache:
     """Cache of `capacity` positions, with the first `lengths` tokens of each row up to its end.
 
-    `ends`: the position after a row's last token. Elsewhere are tokens of the same row or zeros,
-    since what attention masks out has to be a number. At least one row is not None. `release`:
-    free the rows' caches layer by layer, so that two caches are never whole at a time.
+    `ends`: the position after a row's last token. Other positions hold tokens of the same row or
+    zeros, since masked values must not be NaN. At least one row is not None. `release`: free the
+    rows' caches layer by layer, so that two complete caches never coexist.
 
-    Neighbouring rows whose tokens are in one cache are filled together, in one pass over memory:
-    of a batch that goes on as it was, all rows.
+    Adjacent rows from the same cache are copied in one pass: all rows of an unchanged batch.
     """
     caches = list({id(row.cache): row.cache for row in rows if row}.values())
-    # Neighbouring rows whose tokens are in one cache: their places in the restored one, that cache
-    # (None: they have no tokens), their rows in it, and the positions of each of their tokens.
+    # Adjacent rows from the same cache: slice of the restored rows, their cache (None: no tokens),
+    # their rows in it, and the position of each token.
     runs: list[tuple[slice, GrowingCache | None, Tensor, Tensor]] = []
     start = 0
     for cache, group in groupby(rows, key=lambda row: row and row.cache):
@@ -118,8 +117,8 @@ def restore_rows(
 def prefill_group(prompt: Sequence[int], row: CachedRow | None) -> int:
     """Number of a prompt's prefill group; prompts of a group are prefilled in one forward pass.
 
-    0: no row is cached; else the number of binary digits of `row.num_new(prompt)`. So within a
-    group the numbers of new tokens differ by less than a factor of two.
+    0: no cached row; else the number of binary digits of `row.num_new(prompt)`, so that the numbers
+    of new tokens in a group differ by less than a factor of two.
     """
     return row.num_new(prompt).bit_length() if row else 0
 
@@ -136,9 +135,9 @@ def prefill_new_tokens(
     """Prefill prompts that continue cached rows: cache of `capacity` positions, and next logits.
 
     `rows`: the cached row of each prompt, or None; at least one is not None. The prompts are in
-    order of `prefill_group`, and `inputs` are those of `pad_left`. All prompts of a group prefill
-    as many of their last tokens as the one with most new tokens, so that their cached parts end in
-    one column. `release`: see `restore_rows`.
+    order of `prefill_group`, and `inputs` are those of `pad_left`. The prompt with the most new
+    tokens sets how many last tokens its group prefills, so that all cached parts of the group end
+    in one column. `release`: see `restore_rows`.
     """
     width = inputs["input_ids"].shape[1]
     spans: list[tuple[slice, int, int]] = []  # prompts of a group, longest, tokens to read

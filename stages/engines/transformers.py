@@ -1,12 +1,12 @@
 """Sampler on a transformers model, on any device: the default engine.
 
-Each prompt is prefilled once, and its key/value cache is copied for its samples; finished rows
-leave the batch. Token t of sample j is drawn by inverse transform sampling with the t-th number of
-a Philox stream keyed by (request seed, j): so a completion does not depend on batching, order or
-resume.
+Each prompt is prefilled once, and its key/value cache is copied for its samples; finished rows are
+removed from the batch. Token t of sample j is drawn by inverse transform sampling with the t-th
+number of a Philox stream keyed by (request seed, j): so a completion does not depend on batching,
+order or resume.
 
-In a session, the keys and values of at most `max_batch` rows of the last call stay, for prompts
-that continue them. A row that the next call does not continue is dropped.
+In a session, the keys and values of at most `max_batch` rows of the last call stay cached, for
+prompts that continue them. A row that the next call does not continue is dropped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,11 +40,11 @@ from stages.sampler import Sample, check_requests, token_limits
 from stages.seeding import derive_seed
 
 COMPACT_SHARE = 0.25
-"""Share of finished rows in a batch above which they are dropped, which copies the cache."""
+"""Share of finished rows in a batch above which they are removed, at the cost of a cache copy."""
 
 
 Request = tuple[Sequence[int], int, int]
-"""Prompt, with its seed and its limit of new tokens."""
+"""Prompt, seed, and limit of new tokens."""
 CachedRows = dict[TokenIds, CachedRow]
 
 
@@ -59,13 +59,13 @@ class TransformersSampler:
     max_batch: int
     """Sequences decoded side by side."""
     max_tokens: int = 0
-    """Padded tokens that `next_logprobs` reads at a time (one prompt at least)."""
+    """Padded tokens of a batch of `next_logprobs`, which has at least one prompt."""
     check_every: int = 1
     """Tokens between two checks for finished rows; a check makes a GPU wait."""
     has_fixed_shapes: bool = False
     """Whether a decode step has the same shapes at every token (`Decoding.steps`)."""
     _rows: CachedRows | None = field(default=None, init=False, repr=False)
-    """Rows of the last call of a session; None: outside of one."""
+    """Rows of a session's last call; None: outside of a session."""
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -90,8 +90,8 @@ class TransformersSampler:
         limits = token_limits(max_new_tokens, prompts)
         check_requests(prompts, limits, self._num_positions(), num_samples, temperature)
         cached = self._find_rows(prompts)
-        # Longest first: an out-of-memory error comes at once, and batches pad little. Rows that
-        # continue come before, so that they are among those that stay.
+        # Longest first: an out-of-memory error comes at once, and batches pad little. Prompts that
+        # continue cached rows come before all others, so that their rows stay cached.
         order = sorted(range(len(prompts)), key=lambda i: (i not in cached, -len(prompts[i]), i))
         per_batch = max(1, self.max_batch // num_samples)
         results: list[list[Sample]] = [[] for _ in prompts]
@@ -135,7 +135,7 @@ class TransformersSampler:
         return rope_limit.get_rope_limit(config) or getattr(config, "max_position_embeddings", None)
 
     def _find_rows(self, prompts: Sequence[Sequence[int]]) -> dict[int, CachedRow]:
-        """Rows of the call before that prompts continue, by the prompt's number."""
+        """Rows of the previous call that prompts continue, by number of the prompt."""
         if not self._rows:
             return {}
         table, self._rows = PrefixTable(self._rows), {}
@@ -143,9 +143,9 @@ class TransformersSampler:
         return {i: row for i, row in rows if row is not None}
 
     def _has_room(self, num_rows: int) -> bool:
-        """Whether a batch's rows stay for the next call: in all at most `max_batch` rows do.
+        """Whether a batch's rows stay cached for the next call: at most `max_batch` rows in all.
 
-        The first batch of a call does, whatever its size.
+        Those of a call's first batch stay, whatever its size.
         """
         if self._rows is None:
             return False
@@ -160,9 +160,9 @@ class TransformersSampler:
         samples: Sequence[Sample],
         width: int,
     ) -> None:
-        """Store rows by their tokens; `caches` with the numbers of the samples in their rows.
+        """Store rows by their tokens; `caches`: each with the numbers of the samples in its rows.
 
-        `width`: the position after each prompt. A sample's last token was not read.
+        `width`: the position after each prompt. A sample's last token is not in the cache.
         """
         assert self._rows is not None
         num_samples = len(samples) // len(prompts)
@@ -183,11 +183,11 @@ class TransformersSampler:
     ) -> list[list[Sample]]:
         """Samples of prompts, decoded side by side.
 
-        `rows`: those that the prompts continue, of which only the tokens after them are prefilled.
-        `is_last`: no later batch continues a row, so that the caches of these may be freed.
+        `rows`: cached rows that the prompts continue; only the tokens after them are prefilled.
+        `is_last`: no later batch continues a row, so that the caches of `rows` may be freed.
 
-        Rows that have stopped keep being decoded until there are enough of them (`COMPACT_SHARE`)
-        to copy the cache without them; `_cut_samples` removes what they wrote since.
+        Finished rows are decoded on until there are enough of them (`COMPACT_SHARE`) to copy the
+        cache without them; `_cut_samples` removes their further tokens.
         """
         prompts, seeds, limits = map(list, zip(*requests, strict=True))
         device, longest, num_rows = self.model.device, max(limits), len(prompts) * num_samples
@@ -217,7 +217,7 @@ class TransformersSampler:
             position=attention.sum(1), active=torch.arange(num_rows, device=device),
         )  # fmt: skip
         is_cached = self._has_room(num_rows)
-        caches: list[tuple[GrowingCache, Tensor]] = []  # with the numbers of their rows
+        caches: list[tuple[GrowingCache, Tensor]] = []  # with the samples' numbers
         batch.draw(logits[copies])
         steps = batch.steps(fixed=self.has_fixed_shapes)
         for t in range(1, longest):
@@ -225,7 +225,7 @@ class TransformersSampler:
                 num_left = int((~batch.stopped).sum())
                 if num_left == 0:
                     break
-                # A graph for each power of two is recorded, not for each number of rows.
+                # Records a graph for each power of two, not for each number of rows.
                 size = 1 << (num_left - 1).bit_length() if self.has_fixed_shapes else num_left
                 num_dropped = len(batch.active) - size
                 if num_dropped > COMPACT_SHARE * len(batch.active):
@@ -253,7 +253,7 @@ def _cut_samples(
     ends: Int[Tensor, " end"],
     eos_ids: frozenset[int],
 ) -> list[Sample]:
-    """Sample of each row: its tokens up to the first one of `ends`, or to its limit."""
+    """Samples: the tokens of each row up to the first one of `ends`, or to its limit."""
     within = torch.arange(tokens.shape[1], device=tokens.device) < limits[:, None]
     at_ends = (torch.isin(tokens, ends) & within).cpu().numpy()
     stopped = np.logical_or.reduce(at_ends, axis=1)
@@ -291,10 +291,10 @@ def make_sampler(
 
 @contextmanager
 def cast_weights_once(device: str) -> Iterator[None]:
-    """Context in which autocast keeps the casts of a policy's float32 weights from token to token.
+    """Context in which autocast casts a policy's float32 weights once, not at every token.
 
-    For 128 rows of a model of 135 M parameters casting is half of a token's time. Nothing may
-    change the weights within.
+    For 128 rows of a model of 135 M parameters, casting takes half of a token's time. The weights
+    must not change within the context.
     """
     if not torch.is_autocast_enabled(device):
         yield
@@ -303,11 +303,11 @@ def cast_weights_once(device: str) -> Iterator[None]:
         with torch.autocast(device, torch.get_autocast_dtype(device), cache_enabled=True):
             yield
     finally:
-        torch.clear_autocast_cache()  # an outer context would keep casts of weights that change
+        torch.clear_autocast_cache()  # an outer context would reuse casts after weights change
 
 
 def _uniforms(seeds: list[int], num_samples: int, length: int) -> Float[Tensor, "batch {length}"]:
-    """Numbers in [0, 1): row i * num_samples + j is the stream (seeds[i], j)."""
+    """Random numbers in [0, 1): row i * num_samples + j is the stream (seeds[i], j)."""
     keys = [derive_seed(seed, j) for seed in seeds for j in range(num_samples)]
     rows = [np.random.Generator(np.random.Philox(key=key)).random(length) for key in keys]
     return torch.from_numpy(np.stack(rows))

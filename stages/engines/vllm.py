@@ -1,9 +1,8 @@
-"""Sampler on vLLM, offline, inside the stage's own process.
+"""Sampler on vLLM's offline engine, inside the stage's process.
 
-One request per prompt with `num_samples` samples and its own seed; the samples share the prompt's
-key/value cache, and prompts share theirs where they begin with the same tokens, in blocks of 16 (on
-a CPU 128): so vLLM needs no session. It is imported here and in `vllm_transfer` alone, and only
-when it is chosen.
+One request per prompt, with `num_samples` samples and its own seed. The samples share the prompt's
+key/value cache, and prompts share that of their common prefix, in blocks of 16 tokens (on a CPU
+128), so vLLM needs no session. Only this module and `vllm_transfer` import vLLM, when it is chosen.
 """
 
 import gc
@@ -21,9 +20,9 @@ from stages.models import model_tokenizer
 from stages.sampler import Sample, check_requests, token_limits
 
 LOWEST_TEMPERATURE = 0.01
-"""vLLM raises any temperature between 0 and this to it, which would be another distribution."""
+"""vLLM raises temperatures between 0 and this one to it, which changes the distribution."""
 MAX_LOGPROB_TOKENS = 128
-"""Tokens whose log-probs one request can ask for."""
+"""Largest number of tokens whose log-probs a request can ask for."""
 
 
 @dataclass(kw_only=True)
@@ -35,7 +34,7 @@ class VllmSampler:
     eos_ids: frozenset[int]
     """End-of-sequence tokens: each of them ends a completion."""
     max_model_len: int
-    """The longest prompt and completion together, in tokens."""
+    """Limit of prompt and completion together, in tokens."""
 
     def sample(
         self,
@@ -65,9 +64,9 @@ class VllmSampler:
                 "temperature": temperature,
                 "seed": None if temperature == 0 else seed,
                 "max_tokens": limit,
-                # The engine has no tokenizer, so it knows no end of sequence but these.
+                # The engine has no tokenizer, so these are its only end-of-sequence tokens.
                 "stop_token_ids": sorted(self.eos_ids | break_after),
-                "logprobs": 0,  # of the sampled token alone
+                "logprobs": 0,  # only of the sampled token
             }
             for limit, seed in zip(limits, seeds, strict=True)
         ]
@@ -77,7 +76,8 @@ class VllmSampler:
             for output in sorted(result.outputs, key=lambda output: output.index):
                 ids, reason = list(output.token_ids), output.finish_reason
                 assert reason in ("stop", "length"), reason
-                # The token that stopped it is the last one; `stop_reason` would name it again.
+                # The last token is the one that stopped the completion; `stop_reason` would only
+                # repeat it.
                 if reason == "stop" and ids[-1] not in self.eos_ids:
                     reason = "step"
                 steps = zip(output.logprobs, ids, strict=True)
@@ -117,7 +117,7 @@ class VllmSampler:
         self, prompts: Sequence[Sequence[int]], params: Sequence[dict[str, Any]]
     ) -> list[Any]:
         """vLLM's outputs for each prompt with its own sampling parameters."""
-        # Where vLLM is not installed, pyright takes the name for this file's.
+        # If vLLM is not installed, pyright resolves the name to this file.
         from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue]
 
         requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
@@ -155,7 +155,7 @@ def start_vllm(
         "dtype": dtype,
         "max_model_len": max_model_len,
         "skip_tokenizer_init": True,
-        "generation_config": "vllm",  # the checkpoint's own top_k and the like must not creep in
+        "generation_config": "vllm",  # not the checkpoint's top_k and the like
         "enable_prefix_caching": True,
         "logprobs_mode": "processed_logprobs",  # after the temperature, as the token was drawn
         "enforce_eager": not on_gpu,  # compiling for the CPU takes a minute
@@ -167,7 +167,7 @@ def start_vllm(
             *vllm_hosting.gpu_memory(), reserved=reserved, part=memory_share
         )
     else:
-        # A prompt read in parts sets its random stream back, which a stream on the CPU cannot.
+        # Chunked prefill rewinds a prompt's random stream, which a CPU generator does not support.
         arguments["enable_chunked_prefill"] = False
     with vllm_hosting.vllm_precision():
         llm = vllm.LLM(  # pyright: ignore[reportAttributeAccessIssue]
@@ -177,7 +177,7 @@ def start_vllm(
 
 
 def _end_of_sequence_ids(path: str | Path, revision: str | None, config: Any) -> frozenset[int]:
-    """End-of-sequence tokens of the generation configuration, else of `config`; the tokenizer's."""
+    """End-of-sequence tokens of the tokenizer and of the generation config, or else `config`."""
 
     def has_file(name: str) -> bool:
         options = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
@@ -188,7 +188,7 @@ def _end_of_sequence_ids(path: str | Path, revision: str | None, config: Any) ->
         ids = GenerationConfig.from_pretrained(path, revision=version).eos_token_id
     candidates = [*ids] if isinstance(ids, list) else [ids]
     if has_file("tokenizer_config.json"):
-        # What SFT teaches to end with is the tokenizer's, whatever the configuration says.
+        # SFT teaches the tokenizer's end token, whatever the configuration says.
         tokenizer = AutoTokenizer.from_pretrained(path, revision=version)
         candidates += model_tokenizer.end_ids(tokenizer)
     eos_ids = frozenset(token_id for token_id in candidates if isinstance(token_id, int))

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 import torch
 
 MEMORY_SHARE_ALONE, MEMORY_SHARE_BESIDE = 0.9, 0.6
-"""Parts of a GPU's free memory that vLLM takes: alone, and beside a model that computes between
-calls. CUDA and the other model's activations need what remains."""
+"""Shares of a GPU's free memory that vLLM takes: alone, and beside a model that computes between
+its calls. CUDA and the other model's activations need the rest."""
 
 SEEDS_PER_GPU = "POSTTRAIN_SEEDS_PER_GPU"
 """Number of seed runs that share a GPU (`runtime/gpu_slot`)."""
 
-# How the process runs, never what it computes; variables that the user has set stay.
+# Variables that change how the process runs, never its results; those that the user has set stay.
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a child engine would outlive a killed stage
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
@@ -26,7 +26,7 @@ ENVIRONMENT = {
 
 
 def require_vllm() -> None:
-    """Raise a ValueError that says what to install where vLLM is missing."""
+    """Raise a ValueError if vLLM is missing, with the command that installs it."""
     if importlib.util.find_spec("vllm") is None:
         raise ValueError(
             "params.yaml says engine: vllm, and vLLM is not installed here. On a machine with a "
@@ -49,10 +49,10 @@ def gpu_memory() -> tuple[int, int]:
 
 
 def check_gpu_is_not_shared() -> None:
-    """Raise a ValueError where other seed runs may start vLLM on the same GPU.
+    """Raise a ValueError if other seed runs may start vLLM on the same GPU.
 
-    Each would take its part of what is free when it starts, and measure what it needs while the
-    others allocate: the second fails, or is left with a cache for few sequences.
+    Each would take a share of the memory that is free when it starts, and measure its needs while
+    the others allocate: the second fails, or has a cache for only a few sequences.
     """
     number = os.environ.get(SEEDS_PER_GPU, "1")
     if number != "1":

@@ -43,7 +43,7 @@ class PolicySampler:
     """Folder, or hub id and commit, of which vLLM reads everything but the weights."""
     compute: ComputeConfig
     max_length: int
-    """The longest prompt and completion together, in tokens."""
+    """Limit of prompt and completion together, in tokens."""
     num_trained: int
     """Models of the policy's size that are trained: their optimizers will need memory."""
 

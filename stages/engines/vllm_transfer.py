@@ -1,7 +1,7 @@
-"""Worker side of vLLM's weight transfer where trainer and worker are one process.
+"""Worker side of vLLM's weight transfer if trainer and worker are one process.
 
-`load_weights` alone would not do: on a CPU vLLM packs matrices and drops what they were packed
-from, so each layer is put back together, loaded and packed again (vLLM's layerwise reload).
+`load_weights` does not suffice: on a CPU vLLM packs matrices and drops the originals, so each layer
+is restored, loaded and packed again (vLLM's layerwise reload).
 """
 
 # Checked where vLLM is not installed, too.
@@ -27,7 +27,7 @@ BACKEND = "in_process"
 
 @dataclass
 class InitInfo(WeightTransferInitInfo):
-    """No fields: no other process has to be met."""
+    """No fields: there is no other process to connect to."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class UpdateInfo(WeightTransferUpdateInfo):
     """Update with all weights."""
 
     weights: Iterator[tuple[str, Tensor]]
-    """Names and values as in a checkpoint."""
+    """Names and values, as in a checkpoint."""
 
 
 class InProcess(WeightTransferEngine[InitInfo, UpdateInfo]):
@@ -49,14 +49,14 @@ class InProcess(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def start_weight_update(self) -> None:
         """Prepare every layer for new weights."""
-        # vLLM warns of each layer without weights of its own, such as a tied output layer;
-        # `receive_weights` looks for those that matter.
+        # vLLM warns of each layer without weights, such as a tied output layer; `receive_weights`
+        # finds the missing weights that matter.
         logging.getLogger(reload.layerwise.__name__).setLevel(logging.ERROR)
         self._expected = {name for name, _ in self.model.named_parameters()}
         reload.initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
-        """Load all weights; a ValueError where one is missing: its layer would stay stale."""
+        """Load all weights; a ValueError if one is missing: its layer would stay stale."""
         loaded: set[str] = self.model.load_weights(update_info.weights)  # pyright: ignore[reportCallIssue]
         if missing := self._expected - loaded:
             raise ValueError(
@@ -65,9 +65,9 @@ class InProcess(WeightTransferEngine[InitInfo, UpdateInfo]):
             )
 
     def finish_weight_update(self) -> None:
-        """Pack the layers again, and the output layer of tied embeddings with them.
+        """Pack the layers again, also an output layer that shares the embedding's weights.
 
-        That has no weights of its own, so a reload alone would leave it as it was packed before.
+        The reload skips it, since it has no weights, and would leave the old packed ones.
         """
         reload.finalize_layerwise_reload(self.model, self.model_config)
         for layer in self.model.modules():
@@ -82,5 +82,5 @@ WeightTransferEngineFactory.register_engine(BACKEND, InProcess)
 
 
 def transfer_config() -> WeightTransferConfig:
-    """Argument of `vllm.LLM` to be refreshed by `InProcess`."""
+    """Argument of `vllm.LLM` that makes `InProcess` its weight transfer."""
     return WeightTransferConfig(backend=BACKEND)

@@ -1,8 +1,8 @@
-"""A calculator as a tool: sums, differences, products and quotients of numbers, exact.
+"""A calculator as a tool: exact sums, differences, products and quotients.
 
-A model writes the expression, so nothing of it is executed: Python's parser reads it, and only
-numbers, the four operations and brackets are computed, in fractions. The bound of its length bounds
-the digits of all numbers on the way.
+A model writes the expression, so it is not executed: Python's parser parses it, and only numbers,
+the four operations and brackets are computed, in fractions. The limit of its length bounds the
+digits of all intermediate numbers.
 """
 
 import ast
@@ -42,7 +42,7 @@ def calculate(expression: str) -> str:
 def _compute(node: ast.expr, text: str) -> Fraction:
     match node:
         case ast.Constant(value=int() | float()):
-            # the digits as they stand there, not those of the nearest binary number
+            # the digits in the text, not those of the nearest binary number
             return Fraction(ast.get_source_segment(text, node) or "")
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_compute(operand, text)
@@ -55,7 +55,7 @@ def _compute(node: ast.expr, text: str) -> Fraction:
 
 
 def show_number(number: Fraction) -> str:
-    """A whole number, a decimal number where that is exact, else a quotient: `7`, `0.25`, `1/3`."""
+    """A whole number, a decimal number if that is exact, else a quotient: `7`, `0.25`, `1/3`."""
     with decimal.localcontext(prec=1000):
         quotient = decimal.Decimal(number.numerator) / number.denominator
     return f"{quotient:f}" if Fraction(quotient) == number else str(number)

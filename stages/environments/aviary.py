@@ -1,6 +1,6 @@
-"""Environments of aviary: `reset()` gives messages and tools, `step(request)` the next messages.
+"""Environments of aviary: `reset()` returns messages and tools, `step(request)` the next messages.
 
-The file `own/<file>.py` that the row names holds the class, which is called with the row and the
+The class is in the file `own/<file>.py` that the row names, and is called with the row and the
 options.
 """
 
@@ -15,7 +15,7 @@ from stages.environments.isolated_calls import IsolatedCalls
 
 
 class Aviary:
-    """An environment of aviary. An episode that it truncates ends, too."""
+    """An environment of aviary. An episode also ends if aviary truncates it."""
 
     def __init__(self, make: Callable[..., Any], **options: Any) -> None:
         self.make, self.options = make, options
@@ -23,7 +23,7 @@ class Aviary:
     def start(
         self, row: Mapping[str, Any], seed: int
     ) -> tuple[list[Message], list[dict[str, Any]]]:
-        """Its first observations and its tools."""
+        """The environment's first observations and its tools."""
         self.call, self.num_calls = IsolatedCalls(seed), 0
         self.environment = self.call(self.make, row, **self.options)
         messages, tools = self.call(self.environment.reset)
@@ -32,11 +32,11 @@ class Aviary:
         ]
 
     def step(self, message: Message) -> Reply:
-        """Its observations; calls without an id are numbered."""
+        """The environment's observations; calls without an id are numbered."""
         calls = list[ToolCall]()
         for call in message.get("tool_calls") or ():
             self.num_calls += 1
-            # The class reads dictionaries, too.
+            # The class also takes dictionaries.
             function: Any = {key: call["function"][key] for key in ("name", "arguments")}
             calls.append(ToolCall(id=call.get("id") or f"call-{self.num_calls}", function=function))
         content = message.get("content")
@@ -51,7 +51,7 @@ class Aviary:
         return Reply(messages=new, reward=float(reward), done=ended)
 
     def close(self) -> None:
-        """Call the class's own `close`, if it has one."""
+        """Call the `close` of the class, if it has one."""
         if hasattr(self, "environment") and hasattr(self.environment, "close"):
             self.call(self.environment.close)
 

@@ -1,7 +1,7 @@
-"""Classes of environments by kind; an adapter is imported when it is asked for.
+"""Classes of environments by kind; an adapter is imported only when it is used.
 
-A class of the user's (kinds `own`, `trl`, `tinker`, `aviary`) is the one of the file that the row
-names, with the methods in `METHODS`.
+A user's class (kinds `own`, `trl`, `tinker`, `aviary`) is the one in the row's file with the
+methods in `METHODS`.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,20 +14,20 @@ METHODS = {
     "own": ("start", "step"), "trl": ("reset", "get_reward"),
     "tinker": ("initial_observation", "step"), "aviary": ("reset", "step"),
 }  # fmt: skip
-"""Kind whose environment is a class of the user's -> methods of that class."""
+"""Kind whose environment is a user's class -> methods of that class."""
 
 
 def make_factory(
     kind: str, options: Mapping[str, Any], make: Callable[..., Any] | None = None
 ) -> Callable[[], Environment]:
-    """What makes the environment of one episode.
+    """Function that makes the environment of an episode.
 
-    A ValueError where a package is missing, or the options are not those of the kind.
+    A ValueError if a package is missing, or the options do not fit the kind.
 
     Args:
-        kind: the name of a module beside this file.
+        kind: name of a module beside this file.
         options: of the preset, as the module of the kind documents them.
-        make: the user's class, of a kind in `METHODS`.
+        make: the user's class, for a kind in `METHODS`.
     """
     try:
         build: Any = make if kind == "own" else import_adapter(kind)
@@ -49,7 +49,7 @@ def make_factory(
 
 
 def import_adapter(kind: str) -> Callable[..., Environment]:
-    """The class of a kind. Its package may be missing, which is no matter to other kinds."""
+    """The class of a kind, whose package may be missing without harm to other kinds."""
     match kind:
         case "reasoning_gym":
             from stages.environments.reasoning_gym import ReasoningGym as Adapter

@@ -1,6 +1,6 @@
-"""Whether an environment can be replayed: it answers the same messages alike, whatever else plays.
+"""Check that an environment is replayable: equal messages get equal answers, beside any episodes.
 
-Run when the environment is made, and on a few starts before a policy is trained in it.
+It runs when the environment is made, and on a few starts before a policy is trained in it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from stages.records.episodes import FAILED, Episode
 from stages.seeding import derive_seed
 
 NUM_ROWS = 4
-"""Rows of a split that are checked."""
+"""Number of rows of a split that are checked."""
 Play = tuple[Episode, Mapping[str, Any]]
-"""An episode, and the row that it starts from."""
+"""Episode, and the row that it starts from."""
 
 
 @restored_settings()
@@ -26,9 +26,9 @@ def check_replay(
 ) -> list[Play]:
     """Play an episode of each row, then all of them again at the same time, as training does.
 
-    A ValueError where an episode differs then. The first row has one more start, with another
-    seed, and a start with two episodes. The assistant writes canned replies, and the environment's
-    own demonstration where it has one. Returns the episodes.
+    A ValueError if an episode then differs. The first row is also started with another seed, and
+    its first episode is replayed twice. The assistant's messages are canned replies and, if the
+    environment has one, its demonstration. Returns the episodes.
     """
     first, second = factory(), factory()
     if first is second:
@@ -50,7 +50,7 @@ def check_replay(
         if difference is None:
             continue
         raise ValueError(
-            f"the environment answers differently where an episode is played again beside others, "
+            f"the environment answers differently if an episode is played again beside others, "
             f"as in training: row '{row['id']}' with seed {episode.env_seed}, {difference}. Let "
             f"`start` keep what an episode needs in attributes of `self`, none of the class or of "
             f"a module, draw from a generator of the episode's own, such as `self.random = "
@@ -64,7 +64,7 @@ def check_replay(
 def play_demonstration(
     factory: Factory, row: Mapping[str, Any], env_seed: int, limits: EpisodeLimits
 ) -> Episode:
-    """Episode of the environment's own demonstration; a ValueError where the environment fails."""
+    """Episode of the environment's demonstration; a ValueError if the environment fails."""
     script = scripts.demonstrate(factory(), row, env_seed, seconds=limits.timeout_seconds)
     episode = scripts.play_script(factory(), row, env_seed, limits, script)
     if episode.ending == FAILED:

@@ -1,6 +1,6 @@
-"""End of an episode: an environment's methods `finish` and `close`, which it need not have.
+"""End of an episode: the optional methods `finish` and `close` of an environment.
 
-finish() -> reward    of an episode that a limit ends, and not the environment
+finish() -> reward    of an episode that a limit ended, not the environment
 close()               releases what the environment holds, such as a file or a process
 """
 
@@ -14,16 +14,16 @@ logger = logging.getLogger(__name__)
 
 
 def finish_environment(environment: Any) -> float | None:
-    """Reward that an environment pays as a limit ends its episode; None: it has no `finish`."""
+    """Reward of an environment whose episode a limit ended; None: it has no `finish`."""
     finish = getattr(environment, "finish", None)
     return check_reward(finish()) if callable(finish) else None
 
 
 def close_environment(environment: Any, seconds: float) -> None:
-    """Call `close` of an environment that has it; call this once, when its episode has ended.
+    """Call `close` of an environment that has it; once, after its episode.
 
-    The episode is over, so what `close` raises changes no reward: it is logged as an error, and so
-    is a call that takes longer than `seconds`.
+    An error in `close` changes no reward: it is logged, as is a call that takes longer than
+    `seconds`.
     """
     close = getattr(environment, "close", None)
     if not callable(close):

@@ -4,7 +4,7 @@
     data/environments/<name>/<split>.jsonl        rows of train, dev and test, each with an `id`
     stages/environments/own/<word>.py             a class, which a row names: `on: own/<word>`
 
-Whatever plays in an environment builds it from that folder alone.
+A stage that plays in an environment needs only that folder.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ from stages.rows import DATA
 
 NAME = "environment.json"
 OWN = "own/"
-"""What `on` begins with where the environment is a class of the user's."""
+"""Prefix of `on` for an environment that is a user's class."""
 FOLDER = "environments/"
-"""What `on` begins with where a row plays in an environment."""
+"""Prefix of `on` of a row that plays in an environment."""
 SPLITS = ("train", "dev", "test")
 RAW = DATA / "raw"
 Kind = Literal["own", "reasoning_gym", "skyrl_gym", "textarena", "trl", "tinker", "aviary"]
@@ -38,15 +38,15 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "reasoning_gym": ("reasoning-gym",), "skyrl_gym": ("skyrl-gym",), "textarena": ("textarena",),
     "aviary": ("fhaviary",),
 }  # fmt: skip
-"""Kind -> the packages that its environments come from, as package indexes name them."""
+"""Kind -> packages of its environments, by their names in package indexes."""
 Factory = Callable[[], Environment]
-"""Makes the environment of one episode."""
+"""Function that makes the environment of an episode."""
 EnvironmentRow = Mapping[str, Any]
-"""What `Environment.start` takes."""
+"""Argument of `Environment.start`."""
 
 
 class Starts(Params):
-    """Number of starts of each split, of an environment whose rows are its own."""
+    """Number of starts of each split, for an environment with its own rows."""
 
     train: int = Field(gt=0)
     dev: int = Field(gt=0)
@@ -57,14 +57,14 @@ class EnvironmentPreset(EpisodeLimits):
     """Options and limits of an environment: an entry of presets.yaml."""
 
     starts: Literal["prompts"] | Starts
-    """`prompts`: the problems of data/prompts, their rows with keys id, question, answer and
-    message; else rows `{"id": "train-3", "index": 3}`, whose indices no two splits share."""
+    """`prompts`: the problems of data/prompts, as rows with keys id, question, answer and message;
+    else rows `{"id": "train-3", "index": 3}`, with different indices in all splits."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of an environment of the user's own; else what its kind documents."""
+    """Keyword arguments of a user's environment; else options that its kind documents."""
     num_episodes: int = Field(8, gt=0)
-    """Episodes of a start, in table `episodes`."""
+    """Number of episodes per start, in the table `episodes`."""
     temperature: float = Field(1.0, gt=0)
-    """Of sampling in table `episodes`."""
+    """Temperature of sampling in the table `episodes`."""
 
     @field_validator("options")
     @classmethod
@@ -87,7 +87,7 @@ class EnvironmentPreset(EpisodeLimits):
 
 
 class EnvironmentFile(Params):
-    """Everything about an environment but the rows that its episodes start from."""
+    """Definition of an environment, without the rows from which episodes start."""
 
     kind: Kind
     """The stage that made it: `environment_<kind>`."""
@@ -95,11 +95,12 @@ class EnvironmentFile(Params):
     own: str | None
     """The user's file in stages/environments/own/, without `.py`; null: none."""
     own_digest: str | None
-    """Of that file and what it imports: an edit changes this file, so what plays in it reruns."""
+    """Digest of that file and its imports: an edit changes environment.json, so stages that play
+    rerun."""
     packages: dict[str, str]
-    """Versions of the packages that the environment comes from."""
+    """Versions of the packages of the environment."""
     files: dict[str, str] = Field(default_factory=dict)
-    """Files that options name -> SHA-256: an edit changes this file, too."""
+    """Files in the options -> SHA-256: an edit changes environment.json, too."""
 
 
 def write_environment(folder: Path, content: EnvironmentFile) -> None:
@@ -108,7 +109,7 @@ def write_environment(folder: Path, content: EnvironmentFile) -> None:
 
 
 def read_environment(folder: Path) -> EnvironmentFile:
-    """The environment of a folder `data/environments/<name>`."""
+    """Definition of the environment in the folder `data/environments/<name>`."""
     path = folder / NAME
     if not path.is_file():
         raise ValueError(
@@ -119,14 +120,14 @@ def read_environment(folder: Path) -> EnvironmentFile:
 
 
 def write_rows(folder: Path, split: str, rows: Collection[EnvironmentRow]) -> None:
-    """Write the rows that a split's episodes start from."""
+    """Write the rows from which a split's episodes start."""
     with lines.open_for_lines(folder / f"{split}.jsonl") as file:
         for row in rows:
             file.write(json.dumps(row, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def read_rows(folder: Path, split: str) -> list[dict[str, Any]]:
-    """The rows that a split's episodes start from."""
+    """Rows from which a split's episodes start."""
     path = folder / f"{split}.jsonl"
     if not path.is_file():
         raise ValueError(
@@ -137,14 +138,14 @@ def read_rows(folder: Path, split: str) -> list[dict[str, Any]]:
 
 
 def read_versions(kind: str) -> dict[str, str]:
-    """Versions of the packages that environments of a kind come from."""
+    """Versions of the packages of environments of a kind."""
     return {name: metadata.version(name) for name in PACKAGES.get(kind, ())}
 
 
 def walk(value: Any, place: str = "options") -> Iterator[tuple[str, Any]]:
-    """Every value in options, however deep, with its place; a ValueError for a key that is no text.
+    """Every value in nested options, with its place; a ValueError for a key that is not a text.
 
-    JSON holds no other keys.
+    JSON has no other keys.
     """
     yield place, value
     if isinstance(value, Mapping | list):
@@ -155,7 +156,7 @@ def walk(value: Any, place: str = "options") -> Iterator[tuple[str, Any]]:
 
 
 def digest_files(options: Mapping[str, Any]) -> dict[str, str]:
-    """The SHA-256 of the files that options name; a ValueError for one outside data/raw."""
+    """SHA-256 of the files in the options; a ValueError for a file outside data/raw."""
     digests = dict[str, str]()
     for word in sorted({value for _, value in walk(options) if isinstance(value, str)}):
         path = Path(word)
@@ -163,7 +164,7 @@ def digest_files(options: Mapping[str, Any]) -> dict[str, str]:
             continue
         if not path.is_relative_to(RAW):
             raise ValueError(
-                f"options name the file {word}, of which no edit is noticed: put it into {RAW}"
+                f"options name the file {word}, whose edits are not noticed: move it into {RAW}"
             )
         digests[word] = hashlib.sha256(path.read_bytes()).hexdigest()
     return digests
@@ -171,16 +172,16 @@ def digest_files(options: Mapping[str, Any]) -> dict[str, str]:
 
 @restored_settings()
 def load_factory(file: EnvironmentFile) -> Factory:
-    """What makes the environment of one episode; a ValueError where it cannot be imported."""
+    """Function that makes the environment of an episode; a ValueError if its import fails."""
     methods = catalogue.METHODS.get(file.kind)
     make = None if methods is None else load_own_class(file.own or "", methods, file.files)
     return catalogue.make_factory(file.kind, file.preset.options, make)
 
 
 def load_own_class(word: str, methods: Collection[str], files: Collection[str] = ()) -> type[Any]:
-    """The class with these methods in stages/environments/own/<word>.py, which has one.
+    """The one class with these methods in stages/environments/own/<word>.py.
 
-    `files`: those that it may open, besides what its rows list.
+    `files`: files that it may open, besides those that its rows list.
     """
     module = load_own_module("environments", word, files)
     classes = [

@@ -3,9 +3,9 @@
     start(row, seed) -> messages, tools    the beginning of an episode
     step(message)    -> Reply              the answer to the assistant's message
 
-An object plays one episode: `start` once, then `step` until `done`. It is a function of (row, seed,
-messages) alone, so that an episode can be replayed. Methods that it may have besides: `demonstrate`
-(`scripts`), and `finish` and `close` (`closing`).
+An object plays one episode: `start` once, then `step` until `done`. It depends only on (row, seed,
+messages), so that an episode can be replayed. Optional methods: `demonstrate` (`scripts`), and
+`finish` and `close` (`closing`).
 """
 
 import json
@@ -17,41 +17,41 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 Message = Mapping[str, Any]
-"""As chat templates read it: `role`, `content`, and perhaps `tool_calls` (OpenAI's form, the
-arguments an object) or, of a tool's result, `name` and `tool_call_id`."""
+"""Message for a chat template: `role`, `content`, and perhaps `tool_calls` (OpenAI's form, the
+arguments an object) or, in a tool's result, `name` and `tool_call_id`."""
 
 Row = Mapping[str, Any]
-"""What an episode starts from."""
+"""Row of the table of starts, from which an episode begins."""
 Start = tuple[Sequence[Message], Sequence[Mapping[str, Any]] | None]
 """First messages, and the JSON schemas of the tools that may be called (None: no tools)."""
 
 
 MAX_REWARD = (2 - 2**-23) * 2.0**127
-"""The largest number in float32, in which rewards become advantages."""
+"""Largest float32: rewards become advantages in float32."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """An environment's answer to a message of the assistant."""
+    """Answer of an environment to a message of the assistant."""
 
     messages: Sequence[Message] = ()
-    """What the assistant reads next: results of tools, or a user's message; none at the end."""
+    """Messages that the assistant reads next: results of tools, or a user's; none at the end."""
     reward: float = 0.0
-    """Paid at the last token of the assistant's turn."""
+    """Reward at the last token of the assistant's turn."""
     done: bool = False
 
 
 @runtime_checkable
 class Environment(Protocol):
-    """An episode of an environment."""
+    """Environment of one episode."""
 
     def start(self, row: Row, seed: int) -> Start:
         """First messages, and the JSON schemas of the tools that may be called (None: no tools).
 
         Args:
             row: with `starts: prompts` the keys id, question, answer and message (the question in
-                `data.prompt_template`); else what the environment says of its rows, at least id.
-            seed: of everything random in the episode, the same for all members of a group.
+                `data.prompt_template`); else the keys of the environment's rows, at least id.
+            seed: seed of all randomness in the episode, the same for all members of a group.
         """
         ...
 
@@ -61,14 +61,14 @@ class Environment(Protocol):
 
 
 def write_message(role: str, content: str) -> Message:
-    """A message of text alone."""
+    """Message without tool calls."""
     return {"role": role, "content": content}
 
 
 def check_start(value: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-    """What `start` returned, as a file of episodes holds it; a ValueError for what is no start."""
+    """Return value of `start` in the form of a file of episodes; a ValueError if malformed."""
     is_pair = isinstance(value, tuple | list) and len(value) == 2
-    if not is_pair or isinstance(value[0], Mapping):  # two messages without tools
+    if not is_pair or isinstance(value[0], Mapping):  # two messages, not messages and tools
         raise ValueError(
             f"expected two values from start, first messages and tools (None: no tools), found "
             f"{value!r:.80}"
@@ -84,7 +84,7 @@ def check_start(value: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]] 
 
 
 def check_reply(value: Any) -> Reply:
-    """What `step` returned, as a file of episodes holds it; a ValueError for what is no answer."""
+    """Return value of `step` in the form of a file of episodes; a ValueError if malformed."""
     if not isinstance(value, Reply):
         raise ValueError(f"expected a Reply from step, found {value!r:.80}")
     reward = check_reward(value.reward)
@@ -99,15 +99,15 @@ def check_reply(value: Any) -> Reply:
 
 
 def check_reward(value: Any) -> float:
-    """A reward; a ValueError for what is no finite number in float32."""
+    """Reward as a float; a ValueError if it is not a finite number in float32."""
     is_number = isinstance(value, Real | np.bool_)
-    if not (is_number and abs(float(value)) <= MAX_REWARD):  # no NaN
+    if not (is_number and abs(float(value)) <= MAX_REWARD):  # false for NaN, too
         raise ValueError(f"expected a finite number as reward, found {value!r:.80}")
     return float(value)
 
 
 def check_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages as JSON has them; a ValueError for what no template reads."""
+    """Messages as JSON values; a ValueError if no chat template can read them."""
     if not isinstance(messages, list | tuple):
         raise ValueError(f"expected a list of messages, found {messages!r:.80}")
     checked = _copy_json(messages, "messages")
@@ -118,12 +118,12 @@ def check_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def to_json(value: Any) -> Any:
-    """Copy of a value as a file of episodes holds it: tuples are lists."""
+    """Copy of a value in the form of a file of episodes: tuples become lists."""
     return json.loads(json.dumps(value, allow_nan=False, default=dict))
 
 
 def _copy_json(value: Any, name: str) -> Any:
-    """`to_json`; a ValueError for what no file can hold."""
+    """Copy by `to_json`; a ValueError, which names the value, if JSON cannot have it."""
     try:
         json.dumps(copied := to_json(value), ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""Replay in a process with another hash seed, as a later run has one.
+"""Replay of episodes in a process with another hash seed, as in a later run.
 
-Python draws anew for each process what the order of a set of texts and `hash(text)` depend on. So
-an environment may answer alike twice in a process, and otherwise in the next.
+In each process Python draws a new hash seed, on which `hash(text)` and the order of a set of texts
+depend. So an environment may be deterministic within a process, and differ in the next.
 """
 
 import json
@@ -18,37 +18,37 @@ from stages.environments.replay import replay_episode
 from stages.records.episodes import Episode
 
 VARIABLE, SEEDS = "PYTHONHASHSEED", ("1", "2")
-"""The variable that fixes it, and values, of which a process has one at most."""
+"""The variable that fixes it, and two values, at least one of which this process does not have."""
 
 
 def check_hash_seed(file: EnvironmentFile, plays: Sequence[Play]) -> None:
-    """A ValueError where an episode differs in a process with another hash seed.
+    """Raise a ValueError if an episode differs in a process with another hash seed.
 
-    This takes as long as the import of the environment, and the episodes. A set of two texts has
-    the same order there in every other case.
+    This takes the time of importing the environment and of the episodes. Half of all sets of two
+    texts have the same order in both, so it can miss a difference.
     """
     seed = SEEDS[os.environ.get(VARIABLE) == SEEDS[0]]
-    path = os.pathsep.join(filter(None, sys.path))  # it imports what this process does
+    path = os.pathsep.join(filter(None, sys.path))  # the same imports as in this process
     content = [file.model_dump(mode="json"), [[asdict(episode), row] for episode, row in plays]]
     result = subprocess.run(
         [sys.executable, "-m", __name__],
         input=json.dumps(content), env=os.environ | {VARIABLE: seed, "PYTHONPATH": path},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    if not result.stdout:  # the status may be of what the environment does at exit
+    if not result.stdout:  # the status may come from the environment's exit code
         raise RuntimeError(f"the replay with {VARIABLE}={seed} failed:\n{result.stderr}")
     difference = json.loads(result.stdout)
     if difference is not None:
         raise ValueError(
-            f"the environment is another one in each process: {difference}. Python draws the order "
-            f"of a set of texts and `hash(text)` anew: sort the set, take a digest of hashlib."
+            f"the environment differs between processes: {difference}. Python draws the order "
+            f"of a set of texts and `hash(text)` anew: sort the set, use a digest of hashlib."
         )
 
 
 def main() -> None:
-    """Print, as JSON, which episode of standard input differs first; null: none does.
+    """Print, as JSON, the first episode of standard input that differs; null: none does.
 
-    Nothing else is printed there: what the environment prints, at exit too, goes to the errors.
+    Standard output has nothing else: all that the environment prints goes to standard error.
     """
     answer = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

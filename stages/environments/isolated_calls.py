@@ -1,8 +1,7 @@
-"""Calls of a package's code, with global random generators of the episode's own.
+"""Calls of a package's code, with separate states of global random generators for each episode.
 
 Many environments draw from `random` and numpy's global generator. Episodes are stepped in turn, so
-each has its own states of both: they are put in place for the time of a call, and what was there
-before returns after it.
+each has its own states of both, which are set for a call, and replaced by the former ones after it.
 """
 
 import asyncio
@@ -19,10 +18,10 @@ from stages.environments.time_limit import call_in_thread
 
 
 class IsolatedCalls:
-    """Calls one episode's functions; coroutines run to their end, in an event loop of their own.
+    """Caller of an episode's functions; coroutines run to their end, in a new event loop.
 
-    That is in another thread where this one has a loop that runs, as in a notebook. What the code
-    prints is left out, so that it does not break the lines that show progress.
+    If this thread already has a running loop, as in a notebook, that is in another thread. Printed
+    text is dropped, so that it does not break the lines of progress.
     """
 
     def __init__(self, seed: int) -> None:
@@ -30,7 +29,7 @@ class IsolatedCalls:
         self._states = random.Random(seed).getstate(), numpy_state
 
     def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The result of `function`, awaited where it is a coroutine."""
+        """The result of `function`, awaited if it is a coroutine."""
         outer = random.getstate(), np.random.get_state()  # noqa: NPY002
         _set_states(*self._states)
         try:
@@ -53,6 +52,6 @@ def _run(value: Awaitable[Any]) -> Any:
 
     try:
         asyncio.get_running_loop()
-    except RuntimeError:  # there is none
+    except RuntimeError:  # no running loop
         return asyncio.run(wait())
     return call_in_thread(None, lambda: asyncio.run(wait()))

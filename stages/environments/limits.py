@@ -1,4 +1,4 @@
-"""Limits of an episode: of turns, tokens, calls of tools and wrong ones, seconds and failures."""
+"""Limits of an episode: turns, tokens, tool calls, unreadable calls, seconds and failures."""
 
 from typing import Annotated, Literal
 
@@ -10,23 +10,23 @@ ROUNDING = 1e-6
 
 
 class EpisodeLimits(Params):
-    """Limits of the episodes that are played in an environment, and what a success is."""
+    """Limits of the episodes in an environment, and the reward of a success."""
 
     success_reward: float = 1.0
-    """An episode succeeds if the sum of its rewards is at least this."""
+    """Smallest sum of an episode's rewards that is a success."""
     max_turns: Annotated[int, Field(gt=0)] = 4
     """Turns of the assistant."""
     max_turn_tokens: Annotated[int, Field(gt=0)] = 64
-    """Sampled tokens of a turn."""
+    """Sampled tokens in a turn."""
     max_tokens: Annotated[int, Field(gt=0)] = 256
     """Tokens of the whole transcript, its prompt included."""
     max_tool_calls: Annotated[int, Field(ge=0)] = 8
-    """Calls of tools in an episode."""
+    """Tool calls in an episode."""
     on_bad_call: Literal["reply", "end"] = "end"
-    """What follows a call that cannot be read: an error as the tool's result, which the environment
-    does not see, or the end of the episode."""
+    """Consequence of a call that cannot be parsed: an error as the tool's result, which the
+    environment does not see, or the end of the episode."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 10.0
-    """For one `start`, `step` or `demonstrate`."""
+    """Seconds for one `start`, `step` or `demonstrate`."""
     max_failed_share: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """Share of the episodes played together in which the environment may fail."""
 

@@ -1,4 +1,4 @@
-"""Two columns of a file as a table to look things up in."""
+"""Lookup table of two columns of a file."""
 
 import functools
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from stages.sources.containers import read_file
 
 @dataclass(frozen=True, slots=True)
 class LookupTable:
-    """Texts of a column by those of another."""
+    """Texts of one column by those of another."""
 
     value: str
     """Name of the column that is looked up."""
@@ -26,7 +26,7 @@ class LookupTable:
         return self.texts.get(name, "not in the table")
 
     def score(self, name: str, reply: str) -> float:
-        """1 if the text after the last `####` of a reply (without one, all of it) is the value."""
+        """1 if the value is the text after the last `####` of a reply; without one, all of it."""
         return float(reply.rpartition("####")[2].strip() == self.texts[name].strip())
 
 
@@ -35,7 +35,7 @@ def read_table(path: str, key: str, value: str) -> LookupTable:
     """Columns `key` and `value` of a file of any form in `sources/containers`.
 
     Raises:
-        ValueError: a row cannot be read or has not both columns, or a key occurs twice.
+        ValueError: a row cannot be read or lacks a column, or a key occurs twice.
     """
     table = dict[str, str]()
     for row in read_file(Path(path)):

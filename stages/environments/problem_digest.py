@@ -1,4 +1,4 @@
-"""Digest of the problem that a start poses: which starts pose the same one."""
+"""Digest of the problem that a start poses, which tells starts with the same problem."""
 
 import hashlib
 import json
@@ -17,17 +17,17 @@ from stages.own_modules import describe_error, restored_settings
 logger = logging.getLogger(__name__)
 
 NUMBERING = ("id", "index")
-"""Keys of a row that say nothing of its problem."""
+"""Keys of a row that are independent of its problem."""
 
 
 @restored_settings()
 def digest_problem(factory: Factory, row: Mapping[str, Any], env_seed: int, seconds: float) -> str:
-    """Digest of first messages, tools, the row but for its numbering, and the demonstration.
+    """Digest of first messages, tools, the row without its numbering, and the demonstration.
 
-    First messages may hide the problem (a number to guess); what shows it is the demonstration, or
-    the question and answer in the row. Where there is neither, no two starts have the same digest:
-    each is a draw of its own from what the environment draws by its seed. Demonstrations have to be
-    the same for the same problem, or it counts as several.
+    First messages may hide the problem (a number to guess); the demonstration, or the question and
+    answer in the row, shows it. Without them every start has another digest, since the environment
+    draws its problem by the seed. Demonstrations must be equal for equal problems, or a problem
+    counts as several.
     """
     content = {key: value for key, value in row.items() if key not in NUMBERING}
     environment, begun, demonstration = factory(), None, None
@@ -40,7 +40,7 @@ def digest_problem(factory: Factory, row: Mapping[str, Any], env_seed: int, seco
     if hasattr(environment, "demonstrate"):
         try:
             demonstration = scripts.demonstrate(factory(), row, env_seed, seconds=seconds)
-        except FAILURES as error:  # it may have none of this row
+        except FAILURES as error:  # some rows may have no demonstration
             logger.info("no demonstration of row '%s': %s", row["id"], describe_error(error))
     hidden = None if content or demonstration else [row["id"], env_seed]
     text = json.dumps(to_json([begun, content, demonstration, hidden]), sort_keys=True)

@@ -1,7 +1,7 @@
-"""Problems drawn at random for the rows of an environment, of which no two splits share one.
+"""Random problems for the rows of an environment; no two splits share one.
 
-A problem belongs to a split by the hash of its text. For a row problems are drawn, from a stream
-named by its id, until one belongs to the row's split, which its id begins with: `train-17`.
+A problem belongs to a split by the hash of its text. A row's problem is drawn, from a stream seeded
+by the row's id, until it belongs to the row's split, with which the id begins: `train-17`.
 """
 
 import random
@@ -13,12 +13,12 @@ from stages.seeding import derive_seed
 
 PartT = TypeVar("PartT")
 SPLIT_BY_REMAINDER = ("train", "train", "train", "dev", "test")
-"""Of five problems three are for training."""
+"""Split by the hash modulo 5: three of five problems are for training."""
 MAX_DRAWS = 10_000
 
 
 def draw_problem(row: Row, *parts: Sequence[PartT]) -> tuple[PartT, ...]:
-    """Problem of a row, the same whenever it is drawn: an element of each of `parts`.
+    """Problem of a row, the same at every call: an element of each of `parts`.
 
     The row's id begins with the name of its split and a hyphen.
     """

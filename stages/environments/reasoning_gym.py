@@ -4,8 +4,8 @@ Options:
 
 families        such as `{chain_sum: {min_terms: 2}}`
 template        the user's message, such as "{question} Write <answer>the answer</answer>."
-last_number     true: the last number of the answer is scored, and not its text as it is: for models
-                that keep to no form (`1 + 6 = 7 apples.`), and for families with numbers as answers
+last_number     true: scores the last number of the answer instead of its text: for models that keep
+                to no form (`1 + 6 = 7 apples.`), and for families with numbers as answers
 partial_credit  true: the package's score as it is. Else only a full score is paid, since many
                 families pay a part for any text that contains the answer
 """
@@ -22,7 +22,7 @@ from stages.rewards.number_parsing import parse_number
 from stages.sources.reasoning_gym import Families, check_scored_families, open_items
 
 SEED = 0
-"""Of all items: rows have different ones by their index."""
+"""Seed of all items; each row has another item by its index."""
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 
@@ -69,7 +69,7 @@ class ReasoningGym:
         return Reply(reward=score if self.partial_credit else float(score == 1), done=True)
 
     def demonstrate(self, row: Mapping[str, Any], seed: int) -> list[Message]:
-        """The stored answer alone; a ValueError where there is none."""
+        """The stored answer; a ValueError if there is none."""
         self.start(row, seed)
         if not (answer := self.item["answer"]):
             raise ValueError(f"family '{self.items.name}' has no answers to demonstrate")

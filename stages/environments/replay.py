@@ -1,9 +1,9 @@
-"""Replay of an episode: its assistant's messages put to the environment again, answers compared.
+"""Replay of an episode: sends the assistant's messages to the environment again, compares answers.
 
-An environment is a function of row, seed and messages. Where it is not, a replay says what differs
-first. Between two calls numbers are drawn from the global random generators, as other episodes do
-that are played at the same time: an environment must not depend on them. For the same reason
-several episodes can be replayed in turns.
+An environment must be a function of row, seed and messages; if not, a replay reports the first
+difference. It draws from the global random generators between two calls, as episodes that are
+played at the same time do: an environment must not depend on them. For the same reason several
+episodes can be replayed in turns.
 """
 
 import copy
@@ -24,24 +24,24 @@ from stages.records.episodes import ERROR, FAILED, LIMITED, Episode
 
 GOES_ON = "none"
 UNREAD = ("tokens", "tool_calls", "parse_error")
-"""Endings after which the environment may not have read the last message."""
+"""Endings after which the environment may not have received the last message."""
 NOTHING = "nothing"
 MAX_SHOWN = 80
-"""Characters that are shown of a value."""
+"""Number of characters of a value that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """What first differs between an episode and its replay."""
+    """First difference between an episode and its replay."""
 
     turn: int
-    """Of the assistant, from 1; 0: the start."""
+    """Number of the assistant's turn, from 1; 0: the start."""
     place: str
-    """`messages[0].content`, `tools`, `reward` or `ending`."""
+    """Path of the value: `messages[0].content`, `tools`, `reward` or `ending`."""
     expected: Any
-    """In the episode."""
+    """Value in the episode."""
     actual: Any
-    """In the replay."""
+    """Value in the replay."""
 
     def __str__(self) -> str:
         expected, actual, skipped = self.expected, self.actual, 0
@@ -62,17 +62,17 @@ def replay_episode(
     *,
     timeout_seconds: float = 10.0,
 ) -> Difference | None:
-    """The first difference between an episode and its replay; None where all is equal.
+    """First difference between an episode and its replay; None if there is none.
 
     Compared are the environment's messages, the tools, the reward of each turn, and whether the
     environment ended the episode or failed there. Messages that answer the last turn are compared
-    where the episode holds them.
+    if the episode has them.
 
     Args:
-        environment: not started yet; it is closed.
-        episode: as it was played.
-        row: of the start; its id is the episode's.
-        timeout_seconds: for one `start` or `step`; one that takes longer fails.
+        environment: a new one, not started; closed here.
+        episode: the episode to replay.
+        row: row of the start, with the episode's id.
+        timeout_seconds: time limit of one `start` or `step`; one that takes longer fails.
     """
     play = [(episode, row)]
     return replay_together(lambda: environment, play, timeout_seconds=timeout_seconds)[0]
@@ -84,7 +84,7 @@ def replay_together(
     *,
     timeout_seconds: float = 10.0,
 ) -> list[Difference | None]:
-    """The first difference of each episode from its replay, all of them in turns.
+    """First difference between each episode and its replay; all are replayed in turns.
 
     As in training, all are started, then each is stepped once, and so on. `plays`: episodes with
     their rows.
@@ -103,7 +103,7 @@ def replay_together(
                     differences[number] = end.value
                     del replays[number]
     finally:
-        for replay in replays.values():  # where a call raised what is no failure
+        for replay in replays.values():  # left if a call raised an error that is not in FAILURES
             replay.close()
     return differences
 
@@ -114,14 +114,14 @@ def _replay(
     row: Mapping[str, Any],
     timeout_seconds: float,
 ) -> Generator[None, None, Difference | None]:
-    """The first difference; after each answer it is another episode's turn."""
+    """First difference; yields after each answer, for the other episodes' turns."""
     environment, exchanges = factory(), list(split_exchanges(episode))
     try:
         for turn, (message, answer) in enumerate(exchanges):
             is_last = turn == len(exchanges) - 1
-            is_bad = message is not None and ERROR in message  # a call that could not be read
-            # If the environment answered and the episode failed all the same, the chat template
-            # could not render the answer.
+            is_bad = message is not None and ERROR in message  # a call that could not be parsed
+            # If the episode failed although the environment answered, the chat template could not
+            # render the answer.
             has_ended = episode.ending == "done" or (episode.ending == FAILED and not answer)
             ending = episode.ending if is_last and has_ended else GOES_ON
             expected: dict[str, Any] = {"ending": ending}
@@ -156,7 +156,7 @@ def _replay(
 
 
 def find_difference(place: str, expected: Any, actual: Any) -> dict[str, Any] | None:
-    """Place and values of the first difference inside of two values of JSON; None where equal."""
+    """Place and values of the first difference between two JSON values; None if equal."""
     inner: Iterator[tuple[str, Any, Any]] | None = None
     if isinstance(expected, Mapping) and isinstance(actual, Mapping):
         keys = sorted({*expected, *actual})
@@ -171,7 +171,7 @@ def find_difference(place: str, expected: Any, actual: Any) -> dict[str, Any] | 
 
 
 def show_value(value: Any) -> str:
-    """A value in one line, its first `MAX_SHOWN` characters."""
+    """Value on one line, at most its first `MAX_SHOWN` characters."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
@@ -182,7 +182,7 @@ def _start(environment: Environment, row: Mapping[str, Any], seed: int) -> dict[
 
 
 def _finish(environment: Environment, message: Message | None) -> dict[str, Any]:
-    """What a limit leaves of a turn: None has not been put to the environment."""
+    """Result of a turn that a limit ends; `message` None: the environment did not receive it."""
     answer = {"ending": GOES_ON, "reward": 0.0} if message is None else _step(environment, message)
     return answer | {"reward": answer["reward"] + (finish_environment(environment) or 0.0)}
 

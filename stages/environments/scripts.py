@@ -1,4 +1,4 @@
-"""Episodes without a policy: the environment's own demonstration, or canned replies, put to it."""
+"""Episodes without a policy: an environment's demonstration or canned replies, played in it."""
 
 import copy
 import math
@@ -25,15 +25,15 @@ CANNED = {
     "string": "1", "integer": 1, "number": 1.0, "boolean": True, "array": list[Any](),
     "object": dict[str, Any](), "null": None,
 }  # fmt: skip
-"""Type of a tool's argument, as JSON schemas name it -> its value in a canned call."""
+"""JSON schema type of a tool's argument -> its value in a canned call."""
 
 
 def demonstrate(
     environment: Environment, row: Mapping[str, Any], seed: int, *, seconds: float = 10.0
 ) -> list[Message]:
-    """The assistant's messages of the environment's own demonstration.
+    """The assistant's messages in the environment's demonstration.
 
-    A ValueError where it has none, or makes none within `seconds`. The environment is closed.
+    A ValueError if it has none, or makes none within `seconds`. The environment is closed.
     """
     able: Any = environment
     if not callable(getattr(able, "demonstrate", None)):
@@ -73,7 +73,7 @@ def _is_reply(message: Any) -> bool:
 def make_canned_replies(
     tools: Sequence[Mapping[str, Any]] | None, num_turns: int
 ) -> Iterator[Message]:
-    """Replies that fit no task: the text `1`, and where there are tools a call of each in turn.
+    """Replies that fit no task: the text `1`, and if there are tools, a call of each in turn.
 
     Each argument of a call has a value of its type.
     """
@@ -102,9 +102,9 @@ def play_script(
 ) -> Episode:
     """The episode in which the assistant writes `script` (None: canned replies), without tokens.
 
-    It ends with the environment, with the script, or at the limit of turns or tool calls. What
-    `step` raises is an ending, and so is a reward that is no number. A ValueError where `start`
-    fails, or `step` returns no Reply with messages. The environment is closed.
+    It ends with the environment, with the script, or at the limit of turns or tool calls. It also
+    ends if `step` raises an exception, or a reward is not a number. A ValueError if `start` fails,
+    or `step` does not return a Reply with messages. The environment is closed.
     """
     seconds, rewards, num_calls = limits.timeout_seconds, list[float](), 0
     ending: Ending = "turns"
@@ -135,7 +135,7 @@ def play_script(
                 break
             try:
                 reply = check_reply(value)
-            except ValueError as error:  # no message excuses it: the class itself is wrong
+            except ValueError as error:  # whatever the message was, the class is wrong
                 text = f"step of row '{row['id']}', turn {len(rewards)}: {error}"
                 raise ValueError(text) from error
             messages += reply.messages

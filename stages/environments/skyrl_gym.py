@@ -1,4 +1,4 @@
-"""Environments that SkyRL-gym has registered: `init(prompt)`, `step(text)`, `close()`.
+"""Environments registered in SkyRL-gym: `init(prompt)`, `step(text)`, `close()`.
 
 Options: `name: gsm8k_multi_turn`; `extras: {max_turns: 3}` go to the environment beside
 `reward_spec.ground_truth`, the answer of the row's problem (`starts: prompts`).
@@ -14,11 +14,11 @@ from stages.environments.isolated_calls import IsolatedCalls
 skyrl_gym: Any = importlib.import_module("skyrl_gym")
 
 EXECUTE = ("lcb", "searchcode", "rlm", "text2sql")
-"""Environments that run what a model wrote: Python, or SQL."""
+"""Environments that execute a model's code: Python, or SQL."""
 
 
 class SkyRLGym:
-    """An environment of SkyRL-gym. Its tools are text that it reads itself."""
+    """Environment of SkyRL-gym, which parses tool calls in the text itself."""
 
     def __init__(self, name: str, extras: Mapping[str, Any] | None = None) -> None:
         if name in EXECUTE:
@@ -28,7 +28,7 @@ class SkyRLGym:
         self.name, self.extras = name, extras or {}
 
     def start(self, row: Mapping[str, Any], seed: int) -> tuple[Sequence[Message], None]:
-        """The environment's own form of the problem."""
+        """The problem as the environment formulates it."""
         if row.get("answer") is None:
             raise ValueError("expected rows of problems with answers: set starts: prompts")
         self.call = IsolatedCalls(seed)

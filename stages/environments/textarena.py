@@ -1,4 +1,4 @@
-"""TextArena's games of a single player: `reset`, observations, `step`, `close`.
+"""Environment of TextArena's single-player games: `reset`, observations, `step`, `close`.
 
 Options: `name: GuessTheNumber-v0`, any name that TextArena has registered; other keys go to the
 game. The game is drawn from the episode's seed.
@@ -15,7 +15,7 @@ textarena: Any = importlib.import_module("textarena")
 
 
 class TextArena:
-    """A game: its prompt, and after each move what is new. The reward comes at the end."""
+    """Game: its prompt, and after each move the new observations. The reward comes at the end."""
 
     def __init__(self, name: str, **options: Any) -> None:
         if name not in textarena.envs.registration.ENV_REGISTRY:
@@ -26,7 +26,7 @@ class TextArena:
         self.name, self.options = name, options
 
     def start(self, row: Mapping[str, Any], seed: int) -> tuple[list[Message], None]:  # noqa: ARG002
-        """The prompt of a game that follows from the seed."""
+        """The prompt of a game, drawn from the seed."""
         self.call = IsolatedCalls(seed)
         self.game = self.call(textarena.make, self.name, **self.options)
         try:
@@ -46,7 +46,7 @@ class TextArena:
         return Reply(reward=float(rewards[0]), done=True)
 
     def _observe(self) -> Message:
-        """What the game has said since; TextArena's own wrappers repeat the whole game."""
+        """Observations since the last call; TextArena's wrappers would repeat the whole game."""
         action = textarena.ObservationType.PLAYER_ACTION
         events = self.call(self.game.state.get_current_player_observation)
         text = "\n".join(event for _, event, kind in events if kind != action)

@@ -14,11 +14,11 @@ ValueT = TypeVar("ValueT")
 
 
 class TimeLimitError(BaseException):
-    """A call took too long. No `Exception`, so that `except Exception` in the call lets it pass."""
+    """A call took too long. Not an `Exception`, so `except Exception` in the call lets it pass."""
 
 
 FAILURES = (Exception, TimeLimitError, CancelledError)
-"""What a call of an environment may raise. A task group that is taken apart cancels its caller."""
+"""Errors that a call of an environment may raise; a failed task group may cancel its caller."""
 
 
 @restored_settings()
@@ -28,10 +28,10 @@ def call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
     In the main thread a signal interrupts whatever Python code runs, a busy loop and a wait for a
     socket or a process included. It does not interrupt a long call of C code that never looks for
     signals (a regular expression, a matrix product), nor code that catches BaseException and goes
-    on. In another thread the call is given up after `seconds`, and goes on in the background.
+    on. In another thread the call is abandoned after `seconds`, and goes on in the background.
 
-    `sys.exit` in the call, as argparse does where a command is wrong, is a RuntimeError. What the
-    call changes in the process is put back (`own_modules.restored_settings`).
+    `sys.exit` in the call, as by argparse for a wrong command, is a RuntimeError. Changes of the
+    process's settings are undone (`own_modules.restored_settings`).
     """
     if threading.current_thread() is not threading.main_thread():
         return call_in_thread(seconds, function)

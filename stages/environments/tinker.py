@@ -1,8 +1,8 @@
-"""Environments of the shape of the Tinker cookbook's `MessageEnv`.
+"""Environments with the interface of the Tinker cookbook's `MessageEnv`.
 
-`initial_observation()` gives messages, `step(message)` an object with `reward`, `episode_done` and
-`next_messages`, the whole conversation. The file `own/<file>.py` that the row names holds the
-class, which is called with the row and the options.
+`initial_observation()` returns messages, `step(message)` an object with `reward`, `episode_done`
+and `next_messages`, the whole conversation. The class is in the file `own/<file>.py` that the row
+names, and is called with the row and the options.
 """
 
 import copy
@@ -14,7 +14,7 @@ from stages.environments.isolated_calls import IsolatedCalls
 
 
 class Tinker:
-    """A conversation that the environment holds itself: what it has put after ours is new."""
+    """An environment that holds the conversation: its messages after the assistant's are new."""
 
     def __init__(self, make: Callable[..., Any], **options: Any) -> None:
         self.make, self.options = make, options
@@ -28,9 +28,9 @@ class Tinker:
         return [*self.history], None
 
     def step(self, message: Message) -> Reply:
-        """What stands after the message in the environment's conversation.
+        """The environment's messages after this one, and the reward.
 
-        A ValueError where that has changed what was said before.
+        A ValueError if it has changed an earlier message.
         """
         before = copy.deepcopy([*self.history, dict(message)])
         result = self.call(self.environment.step, message)
@@ -42,10 +42,10 @@ class Tinker:
                 "expected next_messages to begin with all that was said, and found other messages: "
                 "an environment that rewrites its conversation cannot be played"
             )
-        self.history = copy.deepcopy(messages)  # the environment may change its own
+        self.history = copy.deepcopy(messages)  # the environment may change its messages
         return Reply(messages=messages[len(before) :], reward=float(result.reward))
 
     def close(self) -> None:
-        """Call the class's own `close`, if it has one."""
+        """Call the `close` of the class, if it has one."""
         if hasattr(self, "environment") and hasattr(self.environment, "close"):
             self.call(self.environment.close)

@@ -3,11 +3,11 @@
     tools = Tools(calculate)              # tools.schemas is what `start` returns as tools
     results = tools.answer(message)       # messages with the results of the calls; none without any
 
-A tool's schema is read off its type hints and its docstring, which has a section `Args:`. A call
-that does not fit is answered with a text that says so to the model; so is a ValueError of the tool.
-Such a result has a key `error`, which metric `tool_errors` counts.
-Whatever else a tool raises is a failure of the environment. The only code that runs is the tool's:
-what a model wrote is its arguments, JSON values of the types of the hints.
+A tool's schema follows from its type hints and its docstring, which has a section `Args:`. A call
+that does not fit, or a ValueError of the tool, is answered with a text that tells the model so.
+Such a result has a key `error`, which the metric `tool_errors` counts.
+Any other error of a tool is a failure of the environment. Only the tool's code runs: the model
+writes only its arguments, JSON values of the hinted types.
 """
 
 import inspect
@@ -23,10 +23,13 @@ from stages.records.episodes import ERROR
 
 
 class Tools:
-    """Functions that may be called, by their names."""
+    """Functions that the assistant may call by name."""
 
     def __init__(self, *functions: Callable[..., Any]) -> None:
-        """transformers refuses one without a type hint and a description of each argument."""
+        """Raise a ValueError if no call can fit a function.
+
+        transformers refuses a function without a type hint and a description of each argument.
+        """
         self.schemas = [get_json_schema(function) for function in functions] or None
         """JSON schemas in OpenAI's form; None without functions."""
         self._tools = {function.__name__: _Tool(function) for function in functions}
@@ -50,18 +53,27 @@ class Tools:
 
 
 class _Tool:
-    """A function with the types of its arguments."""
+    """Function with the types of its arguments."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         hints, parameters = get_type_hints(function), inspect.signature(function).parameters
+        problems = [f"{each}: name each argument" for each in parameters.values()
+                    if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]  # fmt: skip
+        if inspect.iscoroutinefunction(function):
+            problems.append("`async def`: call `asyncio.run(..)` in a `def`")
+        if problems:
+            raise ValueError(
+                f"tool {function.__name__}: expected a function that is called with its arguments "
+                f"by name and returns the result, found {problems[0]}"
+            )
         self._types = {name: TypeAdapter[Any](hints[name]) for name in parameters}
         self._required = {
             name for name, parameter in parameters.items() if parameter.default is parameter.empty
         }
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
-        """The result; a ValueError, perhaps the tool's, says what is wrong with the arguments."""
+        """Result of the tool; a ValueError, perhaps the tool's, names what is wrong."""
         problems = [f"no argument {name!r:.60}" for name in arguments if name not in self._types]
         problems += [f"{name!r} is missing" for name in self._types
                      if name in self._required and name not in arguments]  # fmt: skip
@@ -80,7 +92,7 @@ class _Tool:
 
 
 def describe_unknown(name: str, names: Collection[str]) -> str:
-    """What the model reads after a call of a tool that is none of `names`."""
+    """Answer to a call of a tool that is none of `names`."""
     return f"there is no tool {name!r:.60}; there is {', '.join(names) or 'none'}"
 
 

@@ -1,8 +1,8 @@
 """TRL's environment classes (`environment_factory` of its GRPOTrainer).
 
-`reset(**row)` returns text or None, public methods are tools, `get_reward()` pays at the end, also
-where a limit ends the episode. All may be coroutines. The file `own/<file>.py` that the row names
-holds the class; options go to it.
+`reset(**row)` returns text or None, public methods are tools, and `get_reward()` is the reward at
+the end, also if a limit ends the episode. All may be coroutines. The class is in the file
+`own/<file>.py` that the row names; it receives the options.
 """
 
 import inspect
@@ -20,13 +20,13 @@ from stages.records.episodes import ERROR
 
 logger = logging.getLogger(__name__)
 _logged = set[tuple[str, type[Exception]]]()
-"""Tools (the empty text: unknown ones) and kinds of their errors that have been logged."""
+"""Logged pairs of a tool (empty: an unknown one) and the type of its error."""
 RESERVED = ("reset", "get_reward")
-"""Public methods that are no tools."""
+"""Public methods that are not tools."""
 
 
 class Trl:
-    """An environment of TRL. The episode ends with the first message that calls no tool."""
+    """Environment of TRL. The episode ends with the first message that calls no tool."""
 
     def __init__(self, make: Callable[..., Any], **options: Any) -> None:
         self.make, self.options = make, options
@@ -34,13 +34,13 @@ class Trl:
     def start(
         self, row: Mapping[str, Any], seed: int
     ) -> tuple[list[Message], list[dict[str, Any]]]:
-        """The row's message, if it has one, and below it what `reset` returns."""
+        """First message: the row's, if it has one, followed by the text of `reset`."""
         self.call = IsolatedCalls(seed)
         self.environment = self.call(self.make, **self.options)
         observation = self.call(self.environment.reset, **row)
         if not isinstance(observation, str | None) or not (observation or row.get("message")):
             raise ValueError(
-                f"expected a text from reset, or None where rows have a message (starts: prompts), "
+                f"expected a text from reset, or None if rows have a message (starts: prompts), "
                 f"found {observation!r:.80} and a row with {', '.join(row)}"
             )
         text = row.get("message", "") + (observation or "")
@@ -52,14 +52,14 @@ class Trl:
         ]
 
     def step(self, message: Message) -> Reply:
-        """Results of the tools; as in TRL, what a tool raises is its result."""
+        """Results of the tools; as in TRL, a tool's error is its result."""
         calls = message.get("tool_calls")
         if calls:
             return Reply(messages=[self._run(call) for call in calls])
         return Reply(reward=self.finish(), done=True)
 
     def finish(self) -> float:
-        """The reward of the episode."""
+        """Reward of the episode."""
         return float(self.call(self.environment.get_reward))
 
     def _run(self, call: Mapping[str, Any]) -> Message:
@@ -72,7 +72,7 @@ class Trl:
         except Exception as error:  # noqa: BLE001 - a wrong call, or the tool's own refusal
             result, labels[ERROR] = {ERROR: str(error)}, describe_error(error)
             kind = name if name in self.tools else "", type(error)
-            if kind not in _logged:  # once each, since a policy may call thousands of times
+            if kind not in _logged:  # logged once, since a policy may call it thousands of times
                 _logged.add(kind)
                 logger.warning("a tool failed, and the policy reads why: %s", labels[ERROR])
         return {"role": "tool", "name": name, "content": str(result), **labels}

@@ -1,4 +1,4 @@
-"""Episodes of several turns: a policy plays in an environment, and learns from its rewards.
+"""Episodes of several turns, in which a policy acts in an environment and learns from its rewards.
 
     player = Player(factory=Calculator, renderer=renderer, limits=limits)
     batch = player.play(sampler, decode, rows, temperature=1.0, group_size=8, step=0, seed=0)
@@ -6,13 +6,13 @@
 
 Each turn the policy samples a message, the environment answers it, and the tokens of the answer are
 appended to the sampled ones, which are never rendered again. A rollout is a whole episode: its
-`Sample` holds the sampled tokens, which all losses and metrics are about, and separately those of
-the environment (`insertions`), which are only context. The episodes of a group start with the same
+`Sample` holds the sampled tokens, which enter all losses and metrics, and separately those of the
+environment (`insertions`), which are only context. The episodes of a group start with the same
 messages.
 
-If an environment raises, hangs, or returns a reward that is no number, the episode has failed. That
-says nothing about the policy: the episode is stored and counted, and left out of baselines, losses
-and means. With too many failures the run stops.
+If an environment raises, hangs, or returns a reward that is not a number, the episode has failed,
+through no fault of the policy: it is stored and counted, but left out of baselines, losses and
+means. With too many failures the run stops.
 
 An episode is a function of weights, row, seed and step. Where several ranks train a model, each
 samples a share of the prompts, and the environments run on rank 0.
@@ -21,7 +21,7 @@ samples a share of the prompts, and the environments run on rank 0.
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import filterfalse
@@ -52,11 +52,11 @@ from stages.own_modules import describe_error
 from stages.records.episodes import ERROR, FAILED, LIMITED, Ending, Episode, split_tokens
 from stages.records.problems import Prompt
 from stages.rewards.completion_rewards import CompletionRewards
-from stages.sampler import Sample, Sampler, SessionSampler
+from stages.sampler import Sample, Sampler, open_session
 from stages.seeding import derive_seed
 
 EnvironmentRow = Mapping[str, Any]
-"""Row that `Environment.start` takes: at least an `id`."""
+"""Row for `Environment.start`, with at least an `id`."""
 JsonMessage = dict[str, Any]
 
 
@@ -73,7 +73,7 @@ class _Answer:
 
 @dataclass(kw_only=True, slots=True)
 class _EpisodeInProgress:
-    """An episode while it is played."""
+    """Episode that is being played."""
 
     row: EnvironmentRow
     index: int
@@ -99,7 +99,7 @@ class _EpisodeInProgress:
         self.rewards += [0.0] * (len(self.sampled) - len(self.rewards))
 
     def make_sample(self) -> Sample:
-        """The episode's sampled tokens, and the insertions of the environment's."""
+        """The episode's sampled tokens, and the environment's tokens as insertions."""
         sampled_ids, insertions = split_tokens(self.token_ids, self.sampled)
         return Sample(
             token_ids=sampled_ids,
@@ -109,7 +109,7 @@ class _EpisodeInProgress:
         )
 
     def make_record(self, limits: EpisodeLimits) -> Episode:
-        """The episode as files hold it."""
+        """The episode's record for a file."""
         assert self.ending is not None
         reward = math.fsum(self.rewards)
         return Episode(
@@ -127,7 +127,7 @@ class Player:
     """Player of episodes: environment, renderer of its messages, and limits."""
 
     factory: Callable[[], Environment]
-    """Makes the environment of one episode."""
+    """Function that makes the environment of an episode."""
     renderer: TurnRenderer
     limits: EpisodeLimits
     env_seed: int | None = None
@@ -165,12 +165,12 @@ class Player:
         step: int,
         seed: int,
     ) -> Rollouts:
-        """Play `group_size` episodes from each row, row-major; `temperature` 0: the greedy one.
+        """Play `group_size` episodes from each row, in order of rows; `temperature` 0: greedily.
 
         The environment's seed is a function of (`env_seed`, or else `seed`, step, row), the same
         for all members of a group. The random stream of a turn is one of (seed, step, row, member,
         turn); that of the first turn is the one of a completion without an environment. A turn that
-        is truncated at a limit of tokens is no message: it ends the episode, and the environment
+        is truncated at a limit of tokens is not a message: it ends the episode, and the environment
         does not get it. If a limit ends an episode, the reward of the environment's `finish` is
         added at the last sampled token; without `finish`, none is added. A ValueError names an
         episode if more than `max_failed_share` of them fail.
@@ -184,11 +184,10 @@ class Player:
             for j in range(group_size)
         ]
         groups = [episodes[i : i + group_size] for i in range(0, len(episodes), group_size)]
-        session = sampler.session() if isinstance(sampler, SessionSampler) else nullcontext()
         with ExitStack() as stack:
-            stack.callback(self._close, episodes)  # all that are open at the end, whatever happens
+            stack.callback(self._close, episodes)  # closes the open ones in any case
             self._start(groups, episodes)
-            with session:
+            with open_session(sampler):
                 for turn in range(self.limits.max_turns):
                     # In the first turn the members of a group continue the same prompt.
                     active = groups if turn == 0 else [[episode] for episode in episodes]
@@ -237,7 +236,7 @@ class Player:
             started = [episode for episode in group if _is_active(episode)]
             for episode in started:
                 if (episode.messages, episode.tools) != (started[0].messages, started[0].tools):
-                    problem = "has another start than another episode of this row with this seed"
+                    problem = "starts differently from another episode of this row with this seed"
                     episode.end(FAILED, problem)
             if started:
                 self._render_start(started)
@@ -343,7 +342,7 @@ class Player:
         call: Callable[[_EpisodeInProgress], _Answer],
         every: Sequence[_EpisodeInProgress],
     ) -> list[_Answer]:
-        """Answers of the environments of episodes, to every rank; a failure ends the episode."""
+        """Answers of the episodes' environments, on every rank; a failure ends the episode."""
         answers: list[_Answer] = []
         if sharding.get_rank() == 0:
             num_failed = sum(episode.ending == FAILED for episode in every)
@@ -351,7 +350,7 @@ class Player:
             for episode in episodes:
                 answers.append(self._call(partial(call, episode)))
                 num_allowed -= answers[-1].error is not None
-                if num_allowed < 0:  # others may hang, too, for as long
+                if num_allowed < 0:  # others may hang as long
                     break
         answers = sharding.broadcast_from_rank0(answers)
         for episode, answer in zip(episodes, answers, strict=False):
@@ -392,7 +391,7 @@ class Player:
         return _Answer(reward=finish_environment(episode.environment) or 0.0)
 
     def _num_failures_allowed(self, episodes: Sequence[_EpisodeInProgress]) -> int:
-        """At least one where any may fail, but never all."""
+        """Number of episodes that may fail: at least one if any may, but never all."""
         share = self.limits.max_failed_share
         return min(len(episodes) - 1, max(math.floor(share * len(episodes)), int(share > 0)))
 
@@ -420,7 +419,7 @@ def make_task(player: Player, rows: Sequence[EnvironmentRow]) -> Task:
     rows_by_id = {row.get("id"): row for row in rows}
     if not rows or len(rows_by_id) < len(rows) or not all(isinstance(i, str) for i in rows_by_id):
         raise ValueError(
-            f"expected rows with an `id` each, a text that no other has, found {len(rows)} rows "
+            f"expected rows with a unique text `id` each, found {len(rows)} rows "
             f"and {len(rows_by_id)} ids"
         )
     player.check(rows[0])
@@ -459,7 +458,7 @@ def check_method(method: Method) -> None:
 
 
 def reward_turns(batch: Rollouts) -> CompletionRewards:
-    """Rewards of turns: of the last one as completion reward, of earlier ones as step rewards."""
+    """Rewards of turns: the last turn's as completion reward, the others as step rewards."""
     assert batch.episodes is not None
     ends = torch.zeros_like(batch.mask())
     rewards = torch.zeros(ends.shape)
@@ -483,7 +482,7 @@ def check_success(batch: Rollouts) -> list[bool]:
 
 
 def _describe_bad_call(problem: str) -> JsonMessage:
-    """What the policy reads after a call that cannot be read, if not the end of the episode."""
+    """Message to the policy after a call that cannot be parsed, unless it ends the episode."""
     return {"role": "tool", "content": f"error: {problem}"}
 
 

@@ -15,7 +15,7 @@ class EpochsConfig(Params):
     """Epochs, batch size and optimizer of a loop over rows; each loop says what a row is."""
 
     num_epochs: int = Field(gt=0)
-    """Passes over the rows; of a reward model, more than a few overfit."""
+    """Passes over the rows; a reward model overfits after a few."""
     batch_size: int = Field(gt=0)
     """Rows in an optimizer step."""
     optim: OptimConfig
@@ -57,7 +57,7 @@ def _passes(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
 
 
 def endless_batches(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
-    """Row numbers of endless full batches, from one shuffled pass over the rows after the other.
+    """Endless full batches of row numbers, from shuffled passes over the rows.
 
     No row is twice in a batch. The last rows of a pass are filled up to a batch with the first rows
     of the next pass that are not among them.

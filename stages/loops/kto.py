@@ -21,18 +21,18 @@ from stages.records.preferences import Preference, UnpairedExample
 def make_unpaired_examples(pairs: Iterable[Preference]) -> list[UnpairedExample]:
     """Distinct completions of pairs: the chosen are desirable, the rejected undesirable.
 
-    In order of appearance. A completion that is chosen in one pair and rejected in another, as in a
-    ranking of three, gives a desirable and an undesirable row. A ValueError for a soft label, and
-    for episodes.
+    They are in order of appearance. A completion that is chosen in one pair and rejected in
+    another, as in a ranking of three, gives a desirable and an undesirable row. A ValueError for a
+    soft label, and for episodes.
     """
     examples: dict[tuple[str, tuple[int, ...], bool], UnpairedExample] = {}
     for pair in pairs:
         if pair.probability != 1:
             raise ValueError(
-                f"KTO takes pairs that are sure, found a label of {pair.probability} from "
-                f"'{pair.source}' at problem '{pair.id}': set labels: hard where a "
-                f"judge makes the pairs; where people disagree, take a preset such as dpo, which "
-                f"learns from shares of votes"
+                f"KTO takes pairs with hard labels, found a label of {pair.probability} from "
+                f"'{pair.source}' at problem '{pair.id}': set labels: hard if a judge makes the "
+                f"pairs; if people disagree, take a preset such as dpo, which learns from shares "
+                f"of votes"
             )
         if pair.chosen_insertions is not None:
             raise ValueError(
@@ -76,8 +76,8 @@ def compute_reference(
 def make_mismatched_groups(rows: Sequence[UnpairedExample], numbers: Sequence[int]) -> list[Group]:
     """Mismatched pairs for KTO's reference point: a row's prompt with the next row's completion.
 
-    The last row takes the completion of the first. Neighbours of the same problem are left out, so
-    a step of one row has none.
+    The last row's prompt has the first row's completion. Neighbours of the same problem are left
+    out, so a step of one row has no pairs.
     """
     pairs = zip(numbers, [*numbers[1:], *numbers[:1]], strict=True)
     return make_single_groups(rows, [(i, j) for i, j in pairs if rows[i].id != rows[j].id])
@@ -86,7 +86,7 @@ def make_mismatched_groups(rows: Sequence[UnpairedExample], numbers: Sequence[in
 def make_single_groups(
     rows: Sequence[UnpairedExample], pairs: Sequence[tuple[int, int]]
 ) -> list[Group]:
-    """Groups of one: for each (i, j) the prompt of row i with the completion of row j."""
+    """Groups of one completion: for each (i, j) the prompt of row i, the completion of row j."""
     return [
         Group(prompt_ids=rows[i].prompt_ids, completions=[rows[j].completion_ids], indices=[place])
         for place, (i, j) in enumerate(pairs)
@@ -102,11 +102,11 @@ def train(
     config: PreferenceConfig,
     state: State | None = None,
 ) -> Iterator[Step]:
-    """Optimizer step for each list of row numbers in `schedule`; `model` is changed in place.
+    """One optimizer step per list of row numbers in `schedule`; `model` is changed in place.
 
-    Loss: mean of `kto_loss` over the step's rows. The reference point is that of the whole
-    optimizer step, computed before the first backward pass. Metrics call desirable rows `chosen`
-    and undesirable ones `rejected`; a step without rows of a kind has no metrics of it.
+    Loss: mean of `kto_loss` over the step's rows. One reference point per optimizer step is
+    computed before the first backward pass. Metrics call desirable rows `chosen` and undesirable
+    ones `rejected`; a step without rows of a kind has no metrics of it.
     """
 
     def gradient(index: int, numbers: Sequence[int]) -> Metrics:

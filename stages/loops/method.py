@@ -3,8 +3,8 @@
 An entry of presets.yaml under `train: grpo` or `train: ppo` is a `Method`: the choices in which
 GRPO, PPO and their relatives differ. Its defaults are GRPO of Shao et al., "DeepSeekMath" (2024),
 https://arxiv.org/abs/2402.03300, with outcome supervision, so that an entry shows only how it
-differs from that. The sections `grpo` and `ppo` of params.yaml are an `RlConfig`: sizes and rates,
-the same for every method. `stages.loops.rl` trains by both.
+differs from them. The sections `grpo` and `ppo` of params.yaml are an `RlConfig`: sizes and rates,
+the same for every method. `stages.loops.rl` trains with both.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from stages.algorithms.kl import adaptive_coef
 from stages.config import Params, check_choice
 from stages.loops.rollouts import RolloutConfig
 from stages.optim import OptimConfig
@@ -22,10 +23,10 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 GROUP_ONLY = ("max_rounds", "overlong_buffer", "overlong_penalty")
-"""Fields of every advantage without a value model, but for `teacher` and `mean_normalised`: rewards
-of the latter may not be lowered."""
+"""Fields of every advantage without a value model, except `teacher` and `mean_normalised`, which
+takes no negative rewards."""
 OWN = "own/<file>"
-"""Of a choice: a function of the user's in stages/algorithms/own/, with its numbers in the file."""
+"""Value of a choice: a user's function in stages/algorithms/own/, with its numbers in the file."""
 HYPERPARAMETERS: dict[str, dict[Any, tuple[str, ...]]] = {
     "advantage": {
         "group_zscore": ("ddof", "eps", *GROUP_ONLY),
@@ -67,16 +68,16 @@ HYPERPARAMETERS: dict[str, dict[Any, tuple[str, ...]]] = {
     },
     "truncation": {"penalise": ("truncation_penalty",), "mask": (), "exclude": ()},
 }  # fmt: skip
-"""Choice -> its value -> the further fields that are hyperparameters of this value. Setting a field
-that the chosen value does not use is an error."""
+"""Choice -> value -> fields that are hyperparameters of this value. Setting a field that the chosen
+value does not use is an error."""
 
 
 NO_COMPARISON = ("greedy_baseline", "batch_whitened", "teacher", "gae")
-"""Advantages that do not compare the completions of a prompt; `teacher` does with `reward_coef`."""
+"""Advantages that do not compare a prompt's completions; with `reward_coef`, `teacher` does."""
 
 
 def get_key(choice: str, value: str) -> str:
-    """The key of `HYPERPARAMETERS[choice]` for a value; a ValueError where there is none."""
+    """Key of `HYPERPARAMETERS[choice]` for a value; a ValueError if there is none."""
     keys = HYPERPARAMETERS[choice]
     return OWN if OWN in keys and get_own_word(value) else check_choice(value, keys)
 
@@ -84,8 +85,8 @@ def get_key(choice: str, value: str) -> str:
 class Method(Params):
     """Policy gradient method: choices and their numbers, in one flat table.
 
-    `{advantage: leave_one_out, surrogate: reinforce, kl: none}` is a complete method (RLOO); a
-    number that the chosen value does not use is an error (`HYPERPARAMETERS`).
+    `{advantage: leave_one_out, surrogate: reinforce, kl: none}` is a complete method (RLOO). A
+    number that no chosen value uses is an error (`HYPERPARAMETERS`).
     """
 
     # Advantages
@@ -95,27 +96,27 @@ class Method(Params):
     functions of the rewards of a rollout batch: `algorithms/group_advantages`,
     `token_advantages`, or one of yours."""
     ddof: Literal[0, 1] = 1
-    """The variance of a group of n has the divisor n - ddof."""
+    """Divisor of the variance of a group of n: n - ddof."""
     eps: Positive = 1e-4
     """Added to a group's standard deviation, or its mean."""
     gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Discount per token."""
     whiten_eps: Positive | None = 1e-8
-    """Added to the variance when advantages are whitened over the rollout batch; null: they are not
-    whitened, which only `gae` allows."""
+    """Added to the variance when advantages are whitened over the rollout batch; null, which only
+    `gae` allows: no whitening."""
     step_weight: Positive = 1.0
     """Weight of the advantages of reasoning steps, beside those of outcomes."""
     teacher_prompt: Literal["same", "solution"] = "same"
-    """What the teacher reads before a completion. `same`: the student's prompt; the row names a
-    policy in `on`. `solution`: the problem, a right demonstration, and the problem again; the row
-    names `demonstrations`, and the teacher is the policy `from`, frozen."""
+    """Prompt of the teacher. `same`: the student's; the row names a policy in `on`. `solution`: the
+    problem, a right demonstration, and the problem again; the row names `demonstrations`, and the
+    teacher is the policy `from`, frozen."""
     reward_coef: NotNegative = 0.0
-    """Weight of the answer checker's verdict, centred within its group, in the advantage of each
-    token, beside the teacher's; 0: the teacher alone."""
+    """Weight of the answer checker's verdict, centred within its group, that is added to the
+    teacher's advantage of each token; 0: only the teacher's."""
     lam: Annotated[float, Field(ge=0, le=1)] = 0.95
     """Lambda of the policy's advantages. 1: return minus value; 0: one-step residual."""
     lam_alpha: Positive | None = None
-    """In place of `lam`, 1 - 1 / (alpha * length): Yue et al., "VAPO" (2025)."""
+    """alpha of lambda = 1 - 1 / (alpha * length), in place of `lam`: Yue et al., "VAPO" (2025)."""
 
     # Value model
     value_lam: Annotated[float, Field(ge=0, le=1)] = 0.95
@@ -125,100 +126,99 @@ class Method(Params):
     value_clip: Positive | None = 0.2
     """Clip range of the value loss around the value before the update; null: no clipping."""
     value_coef: Positive = 1.0
-    """Weight of the value loss. The value model has an AdamW of its own, whose steps do not depend
-    on the loss's scale: the weight matters only where the gradient norm is clipped."""
+    """Weight of the value loss. The value model has a separate AdamW, whose steps do not depend on
+    the loss's scale: the weight matters only if the gradient norm is clipped."""
     value_warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Number of first rollout batches from which only the value model learns; the policy's learning
-    rate warms up after them. A run that ends within them is refused, with `token_budget` at its
-    end."""
+    rate warms up after them. A run that ends within them is an error: before it starts, or, with
+    `token_budget`, at its end."""
 
     # Policy loss
     surrogate: str = "clip"
-    """Loss at each token, of importance ratio and advantage: `algorithms/losses/surrogates`, or one
-    of yours."""
+    """Loss per token as a function of importance ratio and advantage: of
+    `algorithms/losses/surrogates`, or yours."""
     clip_low: Share = 0.2
-    """The importance ratio is clipped to [1 - clip_low, 1 + clip_high]."""
+    """Clip range of the importance ratio: [1 - clip_low, 1 + clip_high]."""
     clip_high: NotNegative = 0.2
     """Distance of the upper limit from 1; DAPO sets it above `clip_low` ("clip higher")."""
     dual_clip_cap: Annotated[float, Field(gt=1)] = 3.0
-    """Limit of the ratio where the advantage is negative."""
+    """Limit of the ratio if the advantage is negative."""
     normalise_ratio: bool = False
-    """Whether a completion's ratio is the geometric mean of its tokens' (GSPO)."""
+    """Whether a completion's ratio is the geometric mean of its tokens' ratios (GSPO)."""
     max_ratio: Positive = 5.0
     """CISPO's cap of the ratio."""
     old_kl_coef: NotNegative = 1.0
     """Weight of KL(old policy || policy), per token."""
     old_kl_target: Positive | None = None
-    """Doubles or halves `old_kl_coef` where that KL, in nats per token, is 1.5 times off this
-    target (Schulman et al. 2017, section 4); null: the weight stays."""
+    """Target of that KL, in nats per token: `old_kl_coef` is doubled or halved if the KL is off by
+    a factor of 1.5 (Schulman et al. 2017, section 4); null: constant weight."""
     aggregation: Literal["sequence_mean", "token_mean", "fixed_length", "sequence_sum"] = (
         "sequence_mean"
     )
-    """How token losses become the loss of an optimizer step: `algorithms/aggregation`."""
+    """Aggregation of token losses to the loss of an optimizer step: `algorithms/aggregation`."""
     correction: str = "auto"
     """Importance weights that correct for the sampler's other probabilities:
-    `algorithms/losses/importance_ratios`. `auto`:
-    `token_truncated` where another engine than the trainer samples (vLLM), and with `staleness`;
-    else `none`."""
+    `algorithms/losses/importance_ratios`. `auto`: `token_truncated` if vLLM samples, whose kernels
+    are not the trainer's, or with `staleness`; else `none`."""
     correction_cap: Annotated[float, Field(ge=1)] = 2.0
     """Largest weight (Yao et al. 2025, truncated importance sampling)."""
     correction_low: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """A weight outside of [correction_low, correction_high] becomes 0."""
+    """Lower limit: a weight outside [correction_low, correction_high] becomes 0."""
     correction_high: Annotated[float, Field(ge=1)] = 2.0
     entropy_coef: NotNegative = 0.0
     """Weight of the policy's entropy, which is subtracted from the loss."""
     positive_nll_coef: NotNegative = 0.0
-    """Weight of the mean - log p over the tokens of right completions (VAPO)."""
+    """Weight of the mean of -log p over the tokens of right completions (VAPO)."""
 
     # KL divergence from the reference
     kl: str = "loss"
-    """`reward`: subtracted from each token's reward before advantages, without a gradient of its
-    own. `loss`: added to each token's loss, differentiated. It is measured in any case."""
+    """Place of the KL penalty. `reward`: subtracted from each token's reward before advantages are
+    computed, without a gradient. `loss`: added to each token's loss, differentiated. `none`: the KL
+    is only measured."""
     kl_coef: NotNegative = 0.04
-    """Weight of the KL divergence (beta), per token; the first one where `kl_target` is set."""
+    """Weight of the KL divergence (beta), per token; with `kl_target`, its initial value."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    """See `algorithms/kl` for the gradient of each. In the reward k1 has, through the policy
-    gradient, that of KL(policy || reference). In the loss k1's expected gradient is zero, k2's is
-    that of the reverse KL, k3's that of the forward KL."""
+    """Estimator of the KL divergence, with the gradients of `algorithms/kl`. In the reward k1 has,
+    through the policy gradient, that of KL(policy || reference). In the loss k1's expected gradient
+    is zero, k2's is that of the reverse KL, k3's that of the forward KL."""
     kl_level: Literal["token", "sequence"] = "token"
-    """`sequence`: one estimate, of the summed log-probs of a completion, at each of its tokens."""
+    """Level of the estimate. `sequence`: that of a completion's summed log-probs, at each token."""
     kl_corrected: bool = False
     """Whether the estimate is multiplied by the importance ratio, with its gradient."""
     kl_target: Positive | None = None
-    """Adapts `kl_coef` to this KL, in nats per completion (Ziegler et al. 2019); null: it stays."""
+    """KL that `kl_coef` adapts to, in nats per completion (Ziegler et al. 2019); null: constant."""
     kl_horizon: Annotated[int, Field(gt=0)] = 10_000
-    """Completions over which `kl_coef` adapts."""
+    """Number of completions over which `kl_coef` adapts."""
     kl_budget: Positive | None = None
-    """Training ends when a completion's KL exceeds it, in nats; null: never."""
+    """KL per completion, in nats, above which training ends; null: no limit."""
 
     # Sampling
     staleness: Annotated[int, Field(ge=0)] = 0
-    """Number of steps k by which the weights that sample a rollout batch are older than those that
+    """Number of steps k by which the weights that sample a rollout batch lag behind those that
     learn from it: batch n, from 0, is drawn with the weights after max(0, n - k) steps (the first
-    k + 1 batches with the initial ones), and learned from in step n. 0: on policy. The weights that
-    sampled are the behaviour policy, for which `correction` corrects; old log-probs are of the
+    k + 1 batches with the initial ones), and learned from in step n. 0: on policy. The sampling
+    weights are the behaviour policy, for which `correction` corrects; old log-probs are of the
     weights at the start of step n."""
     max_rounds: Annotated[int, Field(gt=0)] = 1
-    """Above 1, dynamic sampling (DAPO): at most so many rounds of sampling, until enough groups
-    have rewards that are not all equal; with `greedy_baseline`, not all that of the greedy
-    completion."""
+    """Largest number of rounds of sampling. Above 1, dynamic sampling (DAPO): it ends when enough
+    groups have unequal rewards; with `greedy_baseline`, not all equal to the greedy one's."""
     truncation: str = "penalise"
-    """Completions that the length limit truncated: `penalise`, they count like any other; `mask`,
+    """Treatment of truncated completions: `penalise`, they count like any other; `mask`, they count
     in the baseline but not in the loss (DAPO's overlong filtering); `exclude`, in neither."""
     truncation_penalty: NotNegative = 0.0
     """Subtracted from the reward of truncated completions."""
     overlong_buffer: Annotated[int, Field(gt=0)] | None = None
-    """DAPO's soft overlong punishment: tokens before the limit over which it grows; null: none."""
+    """Tokens before the limit over which DAPO's soft overlong punishment grows; null: none."""
     overlong_penalty: Positive = 1.0
-    """Penalty at the limit; within `overlong_buffer` tokens before it a part of this."""
+    """Penalty at the length limit, which grows from 0 over `overlong_buffer` tokens."""
 
     # Optimizer steps
     num_epochs: Annotated[int, Field(gt=0)] = 1
     """Passes over each rollout batch (mu); old log-probs are computed once."""
     num_minibatches: Annotated[int, Field(gt=0)] = 1
-    """Optimizer steps in a pass; the first one of a rollout batch is on policy."""
+    """Optimizer steps per pass; the first one of a rollout batch is on policy."""
     token_budget: Annotated[int, Field(gt=0)] | None = None
-    """Tokens, generated and trained on, after which training ends, in place of `num_steps`."""
+    """Number of tokens, generated and trained on, that ends training, in place of `num_steps`."""
 
     @field_validator(*HYPERPARAMETERS)
     @classmethod
@@ -247,8 +247,8 @@ class Method(Params):
             )
         if self.advantage == "teacher" and not self.reward_coef and self.truncation_penalty:
             raise ValueError(
-                "truncation_penalty lowers a reward, which advantage teacher learns from only with "
-                "reward_coef above 0: set that too, or remove it"
+                "truncation_penalty lowers a reward, and advantage teacher learns from rewards "
+                "only with reward_coef above 0: set reward_coef, or remove truncation_penalty"
             )
         for coef, target in (("kl_coef", "kl_target"), ("old_kl_coef", "old_kl_target")):
             if getattr(self, target) is not None and getattr(self, coef) == 0:
@@ -260,21 +260,21 @@ class Method(Params):
         for name in ("token_budget", "kl_budget"):
             if self.staleness and getattr(self, name) is not None:
                 raise ValueError(
-                    f"{name} ends training at a step that is not known before, and with staleness "
+                    f"{name} ends training at a step that is unknown in advance, so with staleness "
                     f"{self.staleness} as many rollout batches would be drawn in vain: set "
                     f"staleness to 0, or {name} to null and num_steps to the steps to take"
                 )
         return self
 
     def for_engine(self, engine: str) -> "Method":
-        """The method with `correction: auto` decided for the engine that samples."""
+        """Method with `correction: auto` replaced by the choice for the sampling engine."""
         if self.correction != "auto":
             return self
         correction = "token_truncated" if engine == "vllm" or self.staleness else "none"
         return self.model_copy(update={"correction": correction})
 
     def lag(self, index: int) -> int:
-        """Age, in steps, of the weights that have sampled rollout batch `index`."""
+        """Age, in steps, of the weights that sample rollout batch `index`."""
         return min(index, self.staleness)
 
     def compares_completions(self) -> bool:
@@ -282,10 +282,10 @@ class Method(Params):
         return self.advantage not in NO_COMPARISON or self.reward_coef > 0
 
     def trains_on_zero_advantages(self) -> bool:
-        """Whether completions with advantage 0 are passed through the model all the same.
+        """Whether completions with advantage 0 are passed through the model.
 
-        So they are if another term of the loss has a gradient there, or with a teacher, which gives
-        each token an advantage.
+        True if another term of the loss has a gradient there, or a teacher gives each token an
+        advantage.
         """
         has_other_term = self.kl == "loss" or self.entropy_coef > 0 or self.positive_nll_coef > 0
         return has_other_term or self.has_teacher
@@ -311,7 +311,7 @@ class Method(Params):
         return self.has_teacher and self.teacher_prompt == "solution"
 
     def needs_reference(self) -> bool:
-        """Whether training uses a reference: the KL is penalised or limited, or it is PPO."""
+        """Whether training uses a reference: for a penalty or limit of the KL, or for PPO."""
         return self.advantage == "gae" or self.kl != "none" or self.kl_budget is not None
 
 
@@ -331,20 +331,20 @@ def _with_value_model(method: Method) -> Method:
 
 
 GroupMethod = Annotated[Method, AfterValidator(_without_value_model)]
-"""A preset of `train: grpo`."""
+"""Preset of `train: grpo`."""
 PpoMethod = Annotated[Method, AfterValidator(_with_value_model)]
-"""A preset of `train: ppo`."""
+"""Preset of `train: ppo`."""
 
 
 class RlConfig(RolloutConfig):
     """Sizes and rates, the same for every preset: sections `grpo` and `ppo` of params.yaml."""
 
     num_steps: int = Field(gt=0)
-    """Rollout batches."""
+    """Number of rollout batches."""
     prompts_per_step: int = Field(gt=0)
-    """Prompts that a rollout batch learns from."""
+    """Prompts per rollout batch that is learned from."""
     num_checkpoints: int = Field(ge=0)
-    """Intermediate policies that are saved, evenly spaced, each as large as the policy; 0: none."""
+    """Number of intermediate policies to save, evenly spaced, each as large as the policy."""
     optim: OptimConfig
     completions_per_prompt: int = Field(gt=0)
     """Size of a group."""
@@ -360,7 +360,7 @@ class PpoConfig(RlConfig):
     """Section `ppo`."""
 
     completions_per_prompt: int = Field(gt=0, alias="samples_per_prompt")
-    """Completions of each prompt; 1 in the paper. Several share the computation of the prompt."""
+    """Completions per prompt; 1 in the paper. Several share the computation of the prompt."""
     value_optim: OptimConfig
 
 
@@ -376,12 +376,12 @@ class Settings:
         check_sizes(self.config, self.method)
 
     def max_prompts(self) -> int:
-        """Prompts that a step may need."""
+        """Largest number of prompts that a step needs."""
         return self.config.prompts_per_step * self.method.max_rounds
 
 
 def check_sizes(config: RlConfig, method: Method) -> None:
-    """Raise a ValueError for sizes that the method cannot work with."""
+    """Raise a ValueError if the method cannot work with the sizes."""
     prompts, size = config.prompts_per_step, config.completions_per_prompt
     if method.num_minibatches > prompts:
         raise ValueError(
@@ -393,6 +393,16 @@ def check_sizes(config: RlConfig, method: Method) -> None:
             f"value_warmup_steps {method.value_warmup_steps}, in which only the value model "
             f"learns, leave the policy none of num_steps {config.num_steps}: raise num_steps"
         )
+    if (buffer := method.overlong_buffer) is not None and buffer > config.max_new_tokens:
+        raise ValueError(
+            f"overlong_buffer {buffer} is more than max_new_tokens {config.max_new_tokens}: lower "
+            f"it, or raise max_new_tokens"
+        )
+    if (target := method.kl_target) is not None:  # no step may change the coefficient's sign
+        adaptive_coef(
+            method.kl_coef, target, target=target, num_samples=prompts * size,
+            horizon=method.kl_horizon,
+        )  # fmt: skip
     if size < 2 and method.compares_completions():
         by = " with reward_coef" if method.reward_coef else ""
         raise ValueError(

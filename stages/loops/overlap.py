@@ -4,17 +4,17 @@ With `staleness` k > 0, batch n + k needs the weights before step n and no later
 drawn during step n: `POSTTRAIN_SAMPLERS=1` forks a sampler process. Before each step it gets the
 weights through shared memory, and a step ends when its batch has arrived. Each batch is drawn with
 the same weights as without a sampler process, so a run has the same bits, whatever the timing.
-With vLLM the engine is in the sampler process alone, and copies the weights once for each step, as
+With vLLM only the sampler process has the engine, which copies the weights once for each step, as
 an engine in the trainer's process does.
 
 On a CPU the process is forked with the models. CUDA cannot be used in a fork of a process that uses
-it, so where a seed run holds a second GPU, the stage forks the process before anything is loaded
-(`train_rl`): it loads models and task itself, and has that GPU. Weights pass through the memory of
-the host. This has run on CPUs alone, with GPUs that are only names.
+it, so if a seed run has a second GPU, the stage forks the sampler process before anything is loaded
+(`train_rl`); that process loads models and task itself, on that GPU. Weights pass through host
+memory. This has been tested only on CPUs, with simulated GPUs.
 
 The sampler process sends completions, with their log-probs under the frozen reference and teacher.
-Rewards are computed in the trainer's process; in the sampler process too only where they decide
-whether more is sampled (`max_rounds` above 1).
+The trainer's process computes rewards; the sampler process does so too only if they decide whether
+more is sampled (`max_rounds` above 1).
 """
 
 import logging
@@ -44,14 +44,14 @@ logger = logging.getLogger(__name__)
 SAMPLERS = "POSTTRAIN_SAMPLERS"
 ALIGNMENT = 64
 Stored = dict[str, Any] | None
-"""JSON content from which a batch is restored; None: it has to be sampled."""
+"""JSON content of a stored batch; None: it has to be sampled."""
 Start = Callable[[int, Sequence[int], Stored], Callable[[], "Experience"]]
-"""Function that begins to draw rollout batch `number`, of the prompts with these numbers, and
-returns a function that waits for it and returns it."""
+"""Function that begins to draw rollout batch `number` for the prompts with these numbers; it
+returns a function that waits for the batch."""
 
 
 def read_samplers() -> int:
-    """Processes that sample, 0 or 1; a ValueError if the environment has another word."""
+    """Number of sampler processes, 0 or 1; a ValueError if the variable has another value."""
     text = os.environ.get(SAMPLERS, "0")
     if text not in ("0", "1"):
         raise ValueError(f"{SAMPLERS}: expected 0 or 1, found {text!r}. Set one of the two.")
@@ -60,10 +60,10 @@ def read_samplers() -> int:
 
 @contextmanager
 def drawing(trainer: "Trainer", sampler_process: ForkedProcess | None) -> Iterator[Start]:
-    """Context with a function that starts to draw a batch, in order, with the present weights.
+    """Context with a function that starts to draw the next batch, with the present weights.
 
-    Every draw has to be waited for before the weights change twice. `sampler_process`: that of
-    `fork_sampler`, forked before the models were loaded; None: it is forked here, if it can be.
+    The caller waits for every draw before the weights change twice. `sampler_process`: from
+    `fork_sampler`, before the models were loaded; None: it is forked here, if possible.
     """
 
     def draw_here(
@@ -88,7 +88,8 @@ def drawing(trainer: "Trainer", sampler_process: ForkedProcess | None) -> Iterat
             nonlocal num_pending
             if stored is not None:
                 return draw_here(number, prompt_numbers, stored)
-            # While a draw is pending, the process may be reading them; they have not changed.
+            # While a draw is pending, the process may be reading the weights, which have not
+            # changed.
             if is_first := num_pending == 0:
                 weights.write()
             process.request([number, [*prompt_numbers], is_first])
@@ -107,8 +108,8 @@ def drawing(trainer: "Trainer", sampler_process: ForkedProcess | None) -> Iterat
 
 
 def _can_fork(models: RlModels, settings: Settings) -> bool:
-    """Whether a sampler process can be forked; if not, a warning says what it takes."""
-    # A forked process has none of torch's threads, and cannot use the CUDA of this one.
+    """Whether a sampler process can be forked; if not, logs a warning with the requirements."""
+    # A forked process has none of torch's threads, and cannot use its parent's CUDA context.
     can = (
         settings.method.staleness > 0
         and sharding.get_world_size() == 1
@@ -117,7 +118,7 @@ def _can_fork(models: RlModels, settings: Settings) -> bool:
     )
     if not can and sharding.get_rank() == 0:
         logger.warning(
-            "%s=1 changes nothing here: it takes a preset with `staleness` above 0 and one "
+            "%s=1 changes nothing here: it needs a preset with `staleness` above 0 and one "
             "process that trains, on a CPU with one thread, or with a second GPU",
             SAMPLERS,
         )
@@ -155,7 +156,7 @@ class SharedWeights:
     """Trained weights of a model, in memory shared by processes that each have the model."""
 
     def __init__(self, model: nn.Module, memory: int) -> None:
-        """`memory`: descriptor of a file in memory, which gets the size of the weights."""
+        """`memory`: descriptor of a memory file, which is resized to hold the weights."""
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
         sizes = [
             -(-weight.numel() * weight.element_size() // ALIGNMENT) * ALIGNMENT

@@ -1,13 +1,13 @@
-"""Surrogates and advantages of the user's own: `surrogate: own/mine` in a preset.
+"""User-defined surrogates and advantages: `surrogate: own/mine` in a preset.
 
-A function in stages/algorithms/own/mine.py takes the place of one of `losses/surrogates` or
+A function in stages/algorithms/own/mine.py replaces one of `losses/surrogates` or
 `algorithms/group_advantages`, with the same arguments:
 
     surrogate(logprobs, old_logprobs, advantages, mask) -> losses, is_clipped     [batch, token]
     advantage(rewards, groups, *, counted) -> advantages                          [batch]
 
-Before it is used, it has to pass `check_surrogate` or `check_advantage`: what the loop relies on,
-tried on small tensors.
+Before it is used, it has to pass `check_surrogate` or `check_advantage`, which test on small
+tensors the properties that the loop relies on.
 """
 
 from collections.abc import Callable
@@ -29,15 +29,15 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "surrogate": (("logprobs", "old_logprobs", "advantages", "mask"), ()),
     "advantage": (("rewards", "groups"), ("counted",)),
 }
-"""Choice of a `Method` -> the arguments of its function by position, and those by name."""
+"""Choice of a `Method` -> the positional arguments of its function, and the keyword arguments."""
 TOLERANCE = 1e-5
 
 
 @cache
 def load(choice: str, word: str, files: tuple[str, ...] | None = ()) -> Callable[..., Any]:
-    """The function of stages/algorithms/own/<word>.py for a choice, checked once a process.
+    """The function of stages/algorithms/own/<word>.py for a choice, checked once per process.
 
-    Only the first argument may have a gradient: that of log-probs. `files`: see `load_own_module`.
+    Only its first argument, the log-probs, may have a gradient. `files`: see `load_own_module`.
     """
     function = load_own_function(FOLDER, word, choice, *ARGUMENTS[choice], files=files)
 
@@ -58,10 +58,10 @@ def check(choice: str, function: Callable[..., Any], place: str) -> None:
 
 
 def check_surrogate(function: Callable[..., Any]) -> None:
-    """Raise a ValueError for losses or gradients of two completions that the loop cannot use.
+    """Raise a ValueError if the loop cannot use a surrogate's losses or gradients.
 
-    The loop adds up the losses of micro-batches, of any rows and any width: so those of a
-    completion may depend neither on its neighbours nor on what stands outside of `mask`.
+    The loop adds up the losses of micro-batches, whatever their rows and width. So the losses of a
+    completion may depend neither on other completions nor on tokens outside of `mask`.
     """
     mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
     logprobs = torch.tensor([[-1.0, -0.5, -2.0, -3.0], [-0.1, -1.5, -0.7, -0.2]])
@@ -96,7 +96,7 @@ def check_surrogate(function: Callable[..., Any]) -> None:
 
 
 def check_advantage(function: Callable[..., Any]) -> None:
-    """Raise a ValueError for advantages of groups, some of equal rewards, that no loop can use."""
+    """Raise a ValueError if no loop can use the advantages of groups, some of equal rewards."""
     rewards = torch.tensor([1.0, 0.0, 0.5, 2.0, 2.0, 3.0, 1.0, 2.0])
     groups = torch.tensor([4, 4, 4, 7, 7, 2, 4, 5])
     counted = torch.tensor([True, True, True, True, True, True, False, False])

@@ -1,4 +1,4 @@
-"""Pools of completions: N samples of each problem, or the greedy one, by one policy."""
+"""Pools of completions: N samples of each problem, or the greedy completion, by one policy."""
 
 import logging
 import os
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 SHOWN = "POSTTRAIN_SHOW_COMPLETIONS"
 """Environment variable: number of completions of each part of a pool that are logged."""
-# Problems that the engine gets at once: enough to fill its batches, few enough to show progress.
+# Problems per call of the engine: enough to fill its batches, few enough to show progress.
 CHUNK = 128
 
 
@@ -43,12 +43,12 @@ class PoolRequest:
     prompts: Sequence[Prompt]
     config: PoolSamplingConfig
     stream: str
-    """Name of the random streams: with the same name and seed every policy has the same streams."""
+    """Name of the random streams: policies with the same name and seed have the same streams."""
     greedy: bool = False
-    """The greedy completion of each problem, in place of samples."""
+    """Whether to draw the greedy completion of each problem instead of samples."""
 
     def count(self) -> int:
-        """Completions of each problem."""
+        """Number of completions of each problem."""
         return 1 if self.greedy else self.config.num_samples
 
 
@@ -112,9 +112,9 @@ def write_pools(
 def sample(
     sampler: Sampler, decode: Decode, pool: PoolRequest, seed: int, name: str, first: int = 0
 ) -> Iterator[Step]:
-    """The completions of `CHUNK` of the pool's problems at a time, as the rows of a step.
+    """Steps with the completions of `CHUNK` of the pool's problems as rows.
 
-    From step `first` on; no step depends on those before it.
+    Begins with step `first`; no step depends on earlier ones.
     """
     for index, start in list(enumerate(range(0, len(pool.prompts), CHUNK)))[first:]:
         prompts = pool.prompts[start : start + CHUNK]
@@ -129,7 +129,7 @@ def sample(
 def draw(
     sampler: Sampler, decode: Decode, prompts: Sequence[Prompt], pool: PoolRequest, seed: int
 ) -> list[Completion]:
-    """`num_samples` completions of each prompt, or the greedy one, prompt-major.
+    """`num_samples` completions of each prompt, or the greedy one, in order of prompts.
 
     A problem's random stream depends on `seed`, the pool's `stream` and its id.
     """
@@ -158,7 +158,7 @@ def draw(
 
 
 def show_completions(where: str, pool: PoolRequest, completions: Sequence[Completion]) -> None:
-    """Log as many completions of a part of a pool as `SHOWN` says, the first of each problem."""
+    """Log the first completion of as many problems of a part of a pool as `SHOWN` says."""
     prompts = {prompt.id: prompt for prompt in pool.prompts}
     first = [row for row in completions if row.index == 0]
     for row in first[: int(os.environ.get(SHOWN) or 0)]:
@@ -169,5 +169,5 @@ def show_completions(where: str, pool: PoolRequest, completions: Sequence[Comple
 
 
 def num_tokens(completions: Sequence[Completion]) -> int:
-    """Tokens generated."""
+    """Number of generated tokens."""
     return sum(len(row.completion_ids) for row in completions)

@@ -1,9 +1,9 @@
 """Training on preference pairs without sampling: DPO and its relatives.
 
-At the end of a run a few numbers warn of likelihood displacement. A loss that is a function of the
-margin alone also falls when both completions become less likely, the rejected one faster:
-probability then moves to completions that are neither. Razin et al., "Unintentional Unalignment:
-Likelihood Displacement in Direct Preference Optimization" (2024), https://arxiv.org/abs/2410.08847
+The summary of a run warns of likelihood displacement. A loss that depends only on the margin also
+falls if both completions become less likely, the rejected one faster: probability then moves to
+other completions. Razin et al., "Unintentional Unalignment: Likelihood Displacement in Direct
+Preference Optimization" (2024), https://arxiv.org/abs/2410.08847
 """
 
 import logging
@@ -43,7 +43,7 @@ PAIR_LOSSES: dict[str, Callable[..., LossesAndMargins]] = {
     "cpo": reference_free_losses.cpo_loss,
 }
 KTO = "kto"
-"""The kind that learns from single completions, each desirable or not: loops/kto."""
+"""Kind of loss that learns from single completions, each desirable or not: loops/kto."""
 HYPERPARAMETERS = {
     "sigmoid": ("beta", "label_smoothing"),
     "robust": ("beta", "flip_rate"),
@@ -55,7 +55,7 @@ HYPERPARAMETERS = {
     "cpo": ("beta", "alpha"),
     KTO: ("beta", "desirable_weight", "undesirable_weight"),
 }
-"""Kind of loss -> its hyperparameters. Another one that is set is an error."""
+"""Kind of loss -> its hyperparameters; it is an error to set any other."""
 
 BOTH_FELL = (
     "the chosen completions became less likely than under the reference, together with the "
@@ -80,7 +80,7 @@ class PreferencePreset(Params):
     """A loss and its hyperparameters, flat: `{kind: simpo, beta: 2.0, gamma: 1.0}`."""
 
     kind: str
-    """A function of `algorithms/losses`: PAIR_LOSSES."""
+    """Name of the loss: a key of HYPERPARAMETERS."""
     beta: Positive = 0.5
     """Strength of the implied KL constraint; the risk aversion of KTO."""
     label_smoothing: ErrorRate = 0.0
@@ -146,7 +146,7 @@ def train(
     """Optimizer step for each list of pair numbers in `schedule`; `model` is changed in place.
 
     Loss: mean of `expected_loss` over the step's pairs, each pair's completions in one micro-batch.
-    Every loss is logged with the log-ratios against the reference, needed by it or not.
+    Log-ratios to the reference are logged for every loss, also for one that does not use them.
     """
 
     def gradient(_: int, numbers: Sequence[int]) -> Metrics:
@@ -199,7 +199,7 @@ def read_pair_labels(pairs: Sequence[Preference], batch: Batch) -> Float[Tensor,
 def compute_pair_logprobs(
     model: Policy, batch: Batch, ref_logprobs: Float[Tensor, "pair 2"]
 ) -> PairLogprobs:
-    """The model's log-probs of a micro-batch of pairs, beside the reference's."""
+    """Log-probs of a micro-batch of pairs, under the model and the reference."""
     policy = sequence_logprobs(model, batch).view(-1, 2)
     ref = ref_logprobs.view(-1)[batch.indices].to(policy.device).view(-1, 2)
     lengths = batch.mask.sum(1).view(-1, 2)
@@ -209,7 +209,7 @@ def compute_pair_logprobs(
 def expected_loss(
     preset: PreferencePreset, pairs: PairLogprobs, probabilities: Float[Tensor, " pair"]
 ) -> LossesAndMargins:
-    """Expected loss where `chosen` is better with probability p, and margins of (chosen, rejected).
+    """Expected loss if `chosen` is better with probability p, and margins of (chosen, rejected).
 
         loss = p loss(chosen, rejected) + (1 - p) loss(rejected, chosen)
 
@@ -221,7 +221,7 @@ def expected_loss(
     if bool((probabilities == 1).all()):
         return losses, margins
     swapped, _ = compute_pair_losses(preset, pairs.swapped())
-    # Where p = 1 and the swapped loss is infinite, 0 times infinity would be NaN.
+    # With p = 1 and an infinite swapped loss, 0 times infinity would be NaN.
     mixed = probabilities * losses + (1 - probabilities) * swapped
     return torch.where(probabilities == 1, losses, mixed), margins
 
@@ -229,8 +229,8 @@ def expected_loss(
 def summarise(history: Sequence[Mapping[str, int | float]]) -> dict[str, Any]:
     """Summary for metrics.json: sums over all steps, and means over the last tenth (`final`).
 
-    Log-ratios are to the reference, where training starts: at 0 nothing has changed. A warning says
-    so where both kinds of completions became less likely.
+    Log-ratios are to the reference, where training starts: 0 is no change. Warns if both kinds of
+    completions became less likely.
     """
     ends = [late_mean(history, f"log_ratios/{side}") for side in ("chosen", "rejected")]
     summary = {

@@ -26,7 +26,7 @@ from stages.records.steps import StepLabels
 
 
 class HardTargets(Params):
-    """1 where the label is above the threshold, else 0."""
+    """1 if the label is above the threshold, else 0."""
 
     kind: Literal["hard"]
     threshold: float = Field(ge=0, lt=1)
@@ -47,14 +47,14 @@ class ProcessRewardConfig(EpochsConfig):
 
     targets: Targets
     up_to_first_error: bool
-    """Learn nothing from the steps after the first whose target is below 1/2 (Lightman et al.,
-    "Let's Verify Step by Step" (2023), section 2.6)."""
+    """Ignore the steps after the first with a target below 1/2 (Lightman et al., "Let's Verify Step
+    by Step" (2023), section 2.6)."""
 
 
 def compute_targets(
     row: StepLabels, rule: Targets, *, up_to_first_error: bool
 ) -> list[float | None]:
-    """The target of each step of a solution; see `ProcessRewardConfig`."""
+    """Target of each step of a solution; see `ProcessRewardConfig`."""
     step_targets = row.labels
     if isinstance(rule, HardTargets):
         step_targets = [
@@ -202,7 +202,7 @@ def measure_agreement(steps: Sequence[tuple[str, float, float]]) -> dict[str, fl
 
 
 def lowest_is_last(scores: Sequence[Sequence[float]]) -> float | None:
-    """Share of the solutions of several steps whose last step alone has the lowest score.
+    """Share of the solutions of several steps in which only the last step has the lowest score.
 
     A process reward model with a large share judges outcomes rather than steps. Zhang et al., "The
     Lessons of Developing Process Reward Models in Mathematical Reasoning" (2025), measure above

@@ -1,6 +1,6 @@
 """Log-probabilities of completions under the reference, computed once before the first step.
 
-The reference is the initial policy, so no second model need be in memory while training.
+The reference is the initial policy, so training needs no second model in memory.
 """
 
 from collections.abc import Iterable, Sequence
@@ -60,7 +60,7 @@ def count_passes(completions: Completions, config: ComputeConfig) -> dict[str, i
 def group_by_problem(rows: Completions, row_tokens: int) -> tuple[list[Group], list[int]]:
     """Distinct completions of each problem in groups that fit a row, and the number of each row's.
 
-    The number counts distinct completions, in the order of the groups.
+    Distinct completions are numbered in the order of the groups.
     """
     prompts = {name: prompt_ids for name, prompt_ids, *_ in rows}
     completions: dict[str, dict[Any, None]] = {name: {} for name in prompts}
@@ -83,7 +83,7 @@ def group_by_problem(rows: Completions, row_tokens: int) -> tuple[list[Group], l
 def sequence_logprobs_no_grad(
     model: Policy, groups: Sequence[Group]
 ) -> Float[Tensor, " completion"]:
-    """log p of every completion of the groups, in eval mode, at its number in `indices`; CPU."""
+    """log p of every completion of the groups, by number in `indices`; in eval mode, on the CPU."""
     sums = torch.zeros(sum(len(group.completions) for group in groups))
     with eval_no_grad(model):
         for batch in model_batches(model, groups):
@@ -99,5 +99,5 @@ def count_read_passes(groups: Sequence[Group]) -> dict[str, int]:
 
 
 def sequence_logprobs(model: Policy, batch: Batch) -> Float[Tensor, " batch"]:
-    """log p of each whole completion."""
+    """log p of each completion, summed over its tokens."""
     return model(batch, temperature=1.0, entropy=False).logprobs.sum(1)

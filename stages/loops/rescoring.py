@@ -1,8 +1,8 @@
 """Stored completions, rewarded again: the rollouts of a training, or a pool.
 
-The same reward gives the same numbers to the last digit: completions go through it in the batches
-in which they were rewarded, and what the policy's preset took off for truncated completions and for
-those near the limit is taken off again, from another reward too.
+The same reward gives the same numbers to the last digit: it sees completions in their original
+batches. The preset's penalties for truncated completions, and for those near the length limit, are
+subtracted again, also from another reward.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +55,7 @@ def find_reward(name: str) -> str:
 
 
 def describe_old_reward(name: str) -> str:
-    """What a completion was worth at the time, in words."""
+    """Original reward of a completion, in words."""
     if name.startswith(POOLS):
         return "the answer checker's verdict, 1 or 0"
     return f"that of training, {find_reward(name)}"
@@ -114,10 +114,7 @@ def rescore(
 
 
 def read_limits(name: str) -> tuple[int, Method | None]:
-    """`max_new_tokens` of the completions, which rewards of length count from; and the preset.
-
-    A pool has none.
-    """
+    """`max_new_tokens` of the completions, for rewards of length; and the preset (None: a pool)."""
     if name.startswith(POOLS):
         split = outputs.read_json(DATA / name / "pool.json")["split"]
         return int(load_config(PoolSizes).sampling[split]["max_new_tokens"]), None
@@ -143,7 +140,7 @@ def read_rollouts(policy: str, seed: int) -> Iterator[tuple[list[Rollout], Rollo
 def read_pool(name: str, seed: int) -> Iterator[tuple[list[Rollout], Rollouts]]:
     """Completions of a pool, a batch for each problem; their reward is the checker's verdict.
 
-    A ValueError where problems have no gold answers.
+    A ValueError if problems have no gold answers.
     """
     for prompt, completions in pools.read_pools(DATA / name, seed, "train"):
         stored = [
@@ -159,7 +156,7 @@ def read_pool(name: str, seed: int) -> Iterator[tuple[list[Rollout], Rollouts]]:
 
 
 def join_batch(stored: Sequence[Rollout], prompts: dict[str, Prompt]) -> Rollouts:
-    """The completions as a rollout batch, of which log-probs are not known (0)."""
+    """Rollout batch of the completions, with 0 for their log-probs, which are not known."""
     ids = dict.fromkeys(row.id for row in stored)
     places = {prompt_id: place for place, prompt_id in enumerate(ids)}
     return Rollouts(

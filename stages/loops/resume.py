@@ -1,12 +1,12 @@
-"""Checkpoints of training loops: what a killed run resumes from, and the record of its steps.
+"""Checkpoints of training loops, from which a killed run resumes, and the record of their steps.
 
-In the scratch folder of a seed run (`loops/run`), of one loop or of several by name:
+In the scratch folder of a seed run (`loops/run`), for one loop or several with names:
 
     loop/<name>/history.jsonl, rollouts.jsonl    lines of each step
                 checkpoints/step-0008/           intermediate policies, for others to read
                 states/step-00000012/            the state after step 12 (`runtime/checkpoints`)
 
-A checkpoint of the state records the lengths of the other files. When the run resumes, they are
+A checkpoint of the state has the lengths of the other files. When the run resumes, they are
 truncated to these lengths, and the later lines are written again. If several processes train the
 model, only rank 0 writes lines and states.
 """
@@ -36,7 +36,7 @@ class LoopRecord:
     """Checkpointed record of a training loop: its history, rollouts, policies and states."""
 
     def __init__(self, run: "Run", state: State, folder: Path) -> None:
-        """Ready for the step after `state`."""
+        """Open the files, truncated to their lengths at `state`, for the step after it."""
         self._run, self._state, self._folder = run, state, folder
         self._checkpointed = self._recorded = state.step
         of_rank0 = sharding.broadcast_from_rank0(folder)
@@ -45,7 +45,7 @@ class LoopRecord:
         if state.source is not None:
             lengths = checkpoints.outside_lengths(state.source)
         self.history: list[Metrics] = []
-        """The metrics of every step, as they stand in the file."""
+        """Metrics of every step, as in the file."""
         if length := lengths.get(of_rank0 / HISTORY, 0):
             with (of_rank0 / HISTORY).open("rb") as file:
                 written = file.read(length).decode().splitlines()
@@ -63,7 +63,7 @@ class LoopRecord:
             file.seek(0, os.SEEK_END)
 
     def add(self, step: Step) -> None:
-        """Write a step's lines."""
+        """Write the lines of a step."""
         metrics = {name: v for name, v in step.metrics.items() if not name.startswith(TIMES)}
         line = json.dumps({"index": step.index, "metrics": metrics}, sort_keys=True)
         self.history.append(json.loads(line)["metrics"])
@@ -75,13 +75,13 @@ class LoopRecord:
         """Write an intermediate policy: the weights after this step."""
         path = self._folder / POLICIES / f"{POLICY_PREFIX}{self._state.step:04d}"
         if self._run.rank:
-            save(path)  # takes part, and writes nothing
+            save(path)  # this rank takes part, and writes nothing
             return
         with outputs.replace(path) as temporary:
             save(temporary)
 
     def end_step(self) -> None:
-        """A step is over and recorded: weights and files are those of a state again."""
+        """Mark the step as ended and recorded: weights and files are those of a state again."""
         self._state.is_updating = False
         self._recorded = self._state.step  # last: a signal may come anywhere
 
@@ -95,12 +95,12 @@ class LoopRecord:
         return self._writer.due()
 
     def checkpoint(self) -> None:
-        """Begin to write a checkpoint of the state, if any step was taken since the last one."""
+        """Begin to write a checkpoint of the state, if there were steps since the last one."""
         if self._state.step == self._checkpointed:
             return
         step = self._state.step
         if self._run.rank:
-            self._state.snapshot()  # takes part, and writes nothing
+            self._state.snapshot()  # this rank takes part, and writes nothing
             self._checkpointed = step
             return
         for file in self._files.values():
@@ -114,7 +114,7 @@ class LoopRecord:
         self._checkpointed = step  # last: a signal may end this anywhere, and it is called again
 
     def close(self) -> int:
-        """Wait until all is on disk; returns the number of the last step whose state is."""
+        """Wait until all is on disk; returns the number of the last step with a saved state."""
         self._writer.wait()
         for file in self._files.values():
             file.close()

@@ -1,9 +1,9 @@
 """Critique and revision of answers, in rounds, each by a principle of a constitution.
 
 Constitutional AI, Bai et al. 2022, https://arxiv.org/abs/2212.08073, section 3.1: sample a
-critique of the answer, then a revision that takes account of it; repeat on the revision with
-another principle. Departure: the requests are messages of their own
-(`rewards/feedback/prompts`), without worked examples.
+critique of the answer, then a revision in the light of it; repeat on the revision with another
+principle. Departure: each request is a separate message (`rewards/feedback/prompts`), without
+worked examples.
 """
 
 import random
@@ -30,7 +30,7 @@ from stages.sampler import Sample, Sampler
 from stages.seeding import derive_seed
 
 CHUNK = 256
-"""Answers revised at a time: enough to fill an engine's batches; a kill loses at most these."""
+"""Answers revised at a time: they fill an engine's batches, and a kill loses at most these."""
 
 
 class RevisionConfig(Params):
@@ -39,21 +39,21 @@ class RevisionConfig(Params):
     constitution: Literal["correct", "harmless"]
     """Source of the principles."""
     style: Style
-    """Of the requests."""
+    """Style of the requests."""
     num_rounds: int = Field(gt=0)
-    """Critiques and revisions of an answer, one after the other."""
+    """Rounds of critique and revision of each answer."""
     max_per_problem: int = Field(gt=0)
-    """Answers of a problem that are revised, equal ones counted once."""
+    """Largest number of distinct answers of a problem that are revised."""
     temperature: float = Field(ge=0)
-    """Of critiques and revisions; 0: greedy."""
+    """Sampling temperature of critiques and revisions; 0: greedy."""
     max_prompt_tokens: int = Field(gt=0)
-    """An answer whose request is longer is left out."""
+    """Longest request; an answer with a longer one is left out."""
     max_new_tokens: int = Field(gt=0)
-    """Longest critique, longest revision."""
+    """Length limit of a critique, and of a revision."""
 
 
 def count_replies(answers: Sequence[DraftAnswer], num_rounds: int) -> list[int]:
-    """Critiques and revisions of each step of `revise`, if no request is too long."""
+    """Number of critiques and revisions in each step of `revise`, if no request is too long."""
     starts = range(0, len(answers), CHUNK)
     return [2 * num_rounds * len(answers[start : start + CHUNK]) for start in starts]
 
@@ -63,7 +63,10 @@ def revise(
     answers: Sequence[DraftAnswer],
     first: int,
 ) -> Iterator[Step]:
-    """All `rounds` of `CHUNK` answers at a time, as one step, from number `first` on."""
+    """Steps from number `first` on, each with all rounds of the next `CHUNK` answers.
+
+    `rounds_of`: `rounds` as a function of the answers.
+    """
     for index in range(first, -(-len(answers) // CHUNK)):
         done = list(rounds_of(answers[index * CHUNK : (index + 1) * CHUNK]))
         metrics: Counter[str] = Counter()
@@ -81,11 +84,11 @@ def rounds(
     seed: int,
     split: str,
 ) -> Iterator[Step]:
-    """One step for each round; its rows are the revisions, in the order of `answers`.
+    """One step per round; its rows are the revisions, in the order of `answers`.
 
     Principle and samples of an answer in a round depend on `seed`, `split` (the answers' file), the
     problem's id, the answer's index and the round. An answer whose request is too long has no row
-    in that round and none later. `encode`: messages to the tokens of prompts.
+    in that round and the later ones. `encode`: from messages to the tokens of their prompts.
     """
     ask = partial(_ask, sampler, encode, config=config)
     texts = {i: answer.completion.completion for i, answer in enumerate(answers)}
@@ -152,7 +155,7 @@ def _ask(
     *,
     config: RevisionConfig,
 ) -> tuple[dict[int, Sample], int]:
-    """A reply to each message that is not too long, by the answer's number; tokens that it read."""
+    """Replies to the messages that are not too long, by the answer's number; tokens of those."""
     prompts = dict(zip(requests, encode(list(requests.values())), strict=True))
     short = {i: ids for i, ids in prompts.items() if len(ids) <= config.max_prompt_tokens}
     samples = sampler.sample(

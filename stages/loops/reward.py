@@ -31,10 +31,10 @@ class OutcomeConfig(EpochsConfig):
     """An outcome reward model's data and loop. A row is a problem with all of its completions."""
 
     max_per_problem: int = Field(ge=2)
-    """Limit of completions of a problem, right and wrong as evenly as can be."""
+    """Most completions per problem, right and wrong ones as even in number as possible."""
     one_class_weight: float = Field(ge=0, le=1)
-    """Weight of a problem whose completions are all right or all wrong, as a share of that of any
-    other; 0: left out."""
+    """Weight of a problem with only right or only wrong completions, relative to any other; 0: left
+    out."""
 
 
 def train(
@@ -107,7 +107,7 @@ def train_outcomes(
             ((batch_losses * weights[batch.indices].to(scores)).sum() / num_problems).backward()
             losses[batch.indices] = batch_losses.detach().float().cpu()
             probabilities[batch.indices] = scores.detach().sigmoid().float().cpu()
-        # 1 where the likelier verdict is the true one, 1/2 where neither is likelier.
+        # 1 if the likelier verdict is the true one, 1/2 if neither is likelier.
         right = 0.5 + 0.5 * torch.sign(probabilities - 0.5) * torch.sign(labels - 0.5)
         return {
             "loss/outcome": float(weights @ losses) / num_problems,
@@ -120,11 +120,11 @@ def train_outcomes(
 
 
 def count_problems(problems: Sequence[Sequence[Outcome]]) -> float:
-    """Number of problems, each counted as 1, also one of a single class and a lower weight.
+    """Number of problems, each counted as 1 whatever its weight.
 
-    Were the divisor the sum of the weights, `one_class_weight` would cancel in a step in which all
-    problems are of one class. If none is of one class, the two are equal, to the bit, as both are
-    summed from the weights.
+    With the sum of the weights as divisor, `one_class_weight` would cancel in a step whose problems
+    all have one class. If none has, number and sum are equal to the bit, as both are summed from
+    the weights.
     """
     weights: list[float] = []
     for rows in problems:

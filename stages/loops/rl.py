@@ -1,7 +1,7 @@
-"""GRPO, PPO and their relatives in one training loop; a `Method` is its choices.
+"""Training loop of GRPO, PPO and their relatives, whose choices are a `Method`.
 
     for each step
-        draw         sample several completions of each prompt from the policy, or from that of
+        draw         sample several completions of each prompt from the policy, or from the one
                      `staleness` steps before, and score them
         estimate     advantages: rewards less a baseline, the group's mean (GRPO) or a value model
                      (PPO); in distillation, the teacher's log-probs less the policy's
@@ -11,9 +11,8 @@
                          + positive_nll_coef * mean negative log-likelihood of the tokens of right
                                                completions
 
-The steps are the methods of `Trainer`; `train` is the loop. What they pass on is an `Experience`,
-a rollout batch that gains fields: rewards and frozen log-probs when drawn, then advantages and
-mini-batches.
+The steps are the methods of `Trainer`; `train` is the loop. They pass on an `Experience`, a rollout
+batch that gains fields: rewards and frozen log-probs when drawn, then advantages and mini-batches.
 
 The completions of one prompt are a group; a `Grid` is [completion, token], laid out as
 `Rollouts.mask()`. Invariants, each of which a test holds: the gradient does not depend on the
@@ -62,7 +61,7 @@ BatchGrid = Float[Tensor, "_ _"]
 """A `Grid` of one micro-batch among others, whose shapes differ."""
 Metrics = dict[str, int | float]
 
-# On a GPU another kernel may be chosen when gradients are on, and round differently.
+# On a GPU, torch may choose another kernel when gradients are on, with other rounding.
 FIRST_RATIO_TOLERANCE = {"cpu": 0.0, "cuda": 0.05}
 KL_ESTIMATORS = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}
 CHOICES: dict[str, dict[str, tuple[Callable[..., Any], dict[str, str]]]] = {
@@ -99,13 +98,13 @@ CHOICES: dict[str, dict[str, tuple[Callable[..., Any], dict[str, str]]]] = {
         ),
     },
 }  # fmt: skip
-"""Choice of a `Method` -> its value -> the function of `algorithms` that it is, and the fields of
-`Method` that are the function's hyperparameters, by the names of its arguments. Advantages that
-read more than the rewards of groups are written out in `compute_reward_advantages`."""
+"""Choice of a `Method` -> its value -> the function of `algorithms`, and its arguments with the
+fields of `Method` that are their values. Advantages that need more than the rewards of groups are
+in `compute_reward_advantages`."""
 
 
 def apply_choice(choice: str, method: Method, *inputs: Tensor, **more: Any) -> Any:
-    """Result of the function that the method chose, with the method's hyperparameters of it."""
+    """Result of the function that the method chooses, called with the method's hyperparameters."""
     value = getattr(method, choice)
     if (word := get_own_word(value)) is not None:
         return own_method.load(choice, word)(*inputs, **more)
@@ -117,9 +116,9 @@ def apply_choice(choice: str, method: Method, *inputs: Tensor, **more: Any) -> A
 
 
 def estimate_updates(method: Method, num_steps: int, index: int, spent: int) -> int:
-    """Optimizer steps of a whole training run, as estimated when the tokens of step `index` count.
+    """Optimizer steps of a whole training run, as estimated after sampling for step `index`.
 
-    The learning rate is a function of (i + 1) / S, with i the present step, from 0, and S the
+    The learning rate is a function of (i + 1) / S, with i the present step (from 0) and S the
     number of all steps. Without a token budget, S = `num_steps`. With a token budget, S depends on
     the lengths of later completions, so it is estimated from the tokens `spent` by i + 1 steps:
 
@@ -151,14 +150,14 @@ class TokenGrids:
 
     sampler_logprobs: Grid
     advantages: Grid
-    """0 at tokens of completions that are not learned from."""
+    """0 at tokens of completions outside the loss."""
     right: Mask
     """Tokens of right completions."""
     ref_logprobs: Grid | None = None
     """None without a reference."""
     old_logprobs: Grid | None = None
-    """By the micro-batches of the update, so that the first importance ratio is exactly 1. None
-    with a single update: they are the detached log-probs of its forward pass."""
+    """Computed with the micro-batches of the update, so that the first importance ratio is exactly
+    1. None with a single update: then they are the detached log-probs of its forward pass."""
     values: Grid | None = None
     """Predictions of the value model before its update; None without one."""
     returns: Grid | None = None
@@ -176,7 +175,7 @@ class TokenGrids:
 
 @dataclass(frozen=True, kw_only=True)
 class Minibatch:
-    """Completions of one optimizer step; the counts include those without a gradient."""
+    """Completions of one optimizer step; the counts include completions without a gradient."""
 
     batches: list[Batch]
     """Micro-batches of the completions that have a gradient."""
@@ -190,9 +189,9 @@ class Minibatch:
 
 @dataclass(kw_only=True)
 class Experience:
-    """Rollout batch, which gains what a step learns from it; nothing in it has a gradient.
+    """Rollout batch with the tensors that a step learns from; none has a gradient.
 
-    `Trainer.draw` makes it with rewards and the frozen models' log-probs, `Trainer.estimate` adds
+    `Trainer.draw` makes it, with rewards and the frozen models' log-probs; `Trainer.estimate` adds
     the rest.
     """
 
@@ -201,19 +200,19 @@ class Experience:
     used: Flags
     """True for completions that are learned from."""
     num_rounds: int = 1
-    """Rounds of dynamic sampling that drew them."""
+    """Number of rounds of dynamic sampling."""
     greedy_rewards: Float[Tensor, " completion"] | None = None
     """Reward of the greedy completion of each completion's prompt; None unless the advantage is
     `greedy_baseline`."""
     greedy_counts: dict[str, int] = field(default_factory=dict[str, int])
-    """Tokens of the greedy completions, and the passes that they took."""
+    """Counts of tokens and forward passes of the greedy completions."""
     calls: list[Rollouts] = field(default_factory=list[Rollouts])
     """Rollouts that each call of the sampler returned."""
     frozen: dict[str, Grid] = field(default_factory=dict[str, Grid])
-    """Log-probs under `reference` and `teacher`, of those that there are. They do not depend on the
-    policy's weights, so the process that samples may compute them."""
+    """Log-probs under `reference` and `teacher`, if there are any. They do not depend on the
+    policy's weights, so the sampler process may compute them."""
     frozen_counts: dict[str, int] = field(default_factory=dict[str, int])
-    """Tokens that the two read."""
+    """Number of tokens that each of the two read."""
     verdicts: list[bool] = field(init=False)
     """Verdict of the answer checker on each completion."""
     minibatches: list[Minibatch] = field(init=False)
@@ -222,7 +221,7 @@ class Experience:
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """JSON content for a checkpoint, of which `draw` makes the batch without sampling.
+        """JSON content for a checkpoint, from which `draw` restores the batch without sampling.
 
         Rewards are not part of it: `draw` computes them again. Cached, since a batch may be
         in several checkpoints.
@@ -250,15 +249,15 @@ def train(
     """Policy gradient training: a step for each list of prompt numbers in `schedule`.
 
     Policy and value model are changed in place. Training ends early when `token_budget` or
-    `kl_budget` is exceeded; a ValueError where the tokens end with the value model's warm-up.
-    `state` is updated before each step is yielded; a run that resumes from a saved state ends with
-    the same bits.
+    `kl_budget` is exceeded; a ValueError if the tokens do not last beyond the value model's
+    warm-up. `state` is updated before each step is yielded; a run that resumes from a saved state
+    has the same result, bit by bit.
 
     Rollout batches are drawn ahead: step 0 first draws the batches 0 to `staleness`, a later step n
     the batch n + `staleness`; only then does it learn from batch n. So the weights that sample a
-    batch are those that `Method.staleness` defines. The `numbers` of a `State` also hold the
-    `content` of the batches drawn and not yet learned from, in order, and whether a budget has
-    ended the training. `sampler_process`: the process that samples (`overlap`).
+    batch are those of `Method.staleness`. The `numbers` of a `State` also hold the `content` of the
+    pending batches, in order, and whether a budget has ended the training. `sampler_process`: see
+    `overlap`.
     """
     config, method = settings.config, settings.method
     sampling_trainer = Trainer(models=models, task=task, settings=settings)
@@ -301,9 +300,9 @@ def train(
             is_spent = method.token_budget is not None and spent >= method.token_budget
             if is_spent and not is_policy_trained(method, index):
                 raise ValueError(
-                    f"token_budget {method.token_budget} is spent after {index + 1} steps, and "
-                    f"value_warmup_steps {method.value_warmup_steps}, in which only the value "
-                    f"model learns, leave the policy none: raise token_budget, or lower "
+                    f"token_budget {method.token_budget} is spent after {index + 1} steps, within "
+                    f"value_warmup_steps {method.value_warmup_steps}, when only the value model "
+                    f"learns, so the policy would not: raise token_budget, or lower "
                     f"value_warmup_steps"
                 )
             is_over = kl_exceeded or is_spent
@@ -320,9 +319,9 @@ def train(
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """Models, task and settings of a step, and what it does with them: draw, estimate, learn.
+    """Models, task and settings of a step, with its parts as methods: draw, estimate, learn.
 
-    The KL coefficients of the method are those of the step.
+    Its method has the KL coefficients of the step.
     """
 
     models: RlModels
@@ -349,8 +348,8 @@ class Trainer:
                 if (call := next(remaining, None)) is not None:
                     return call
                 raise ValueError(
-                    f"expected the rewards of rollout batch {index} that it had when it was "
-                    f"sampled, found others, which take more rounds: make the reward a function of "
+                    f"expected the same rewards of rollout batch {index} as when it was "
+                    f"sampled, found others, which need more rounds: make the reward a function of "
                     f"the text"
                 )
             calls.append(
@@ -415,8 +414,8 @@ class Trainer:
         ref_logprobs = experience.frozen.get("reference")
         penalties, kl_metrics = measure_kl(batch, method, logprobs, ref_logprobs)
         has_gradient = in_loss
-        # The value model reads the micro-batches before there are advantages; without a value
-        # model, completions without an advantage are left out of them.
+        # With a value model the micro-batches come before the advantages; without one, completions
+        # with no advantage are left out of them.
         if self.models.value is not None:
             experience.minibatches = self.make_minibatches(
                 batch, index, used, in_loss, has_gradient, right
@@ -460,12 +459,12 @@ class Trainer:
         )  # fmt: skip
 
     def measure_logprobs(self, batch: Rollouts, index: int) -> tuple[Grid, Metrics]:
-        """Log-probs for a KL penalty in the reward or for a teacher's advantages; and metrics.
+        """Log-probs for a KL penalty in the reward or for a teacher's advantages, and metrics.
 
-        They are those that the sampler reported, unless the batch is stale and the method uses them
+        They are the sampler's, unless the batch is stale and the method uses them
         (`Method.needs_policy_logprobs`): then they are computed with the weights at the start of
-        the step, the policy that penalty and advantages are about. `correction` accounts for the
-        older weights that sampled the completions.
+        the step, the policy of penalty and advantages. `correction` accounts for the older weights
+        that sampled the completions.
         """
         method, sampler_logprobs = self.settings.method, batch.sampler_logprobs()
         if not method.staleness:
@@ -492,11 +491,11 @@ class Trainer:
         has_gradient: Flags,
         right: Flags,
     ) -> list[Minibatch]:
-        """Mini-batches of a rollout batch, of shuffled prompts; a group stays together.
+        """Mini-batches of a rollout batch, in shuffled order of prompts; a group stays together.
 
-        Completions that are `used` count in the divisor of a mean over completions, the tokens of
-        those `in_loss` in that of a mean over tokens. Those that have a gradient are passed through
-        the model. `right`: by the verdict of the answer checker.
+        A mean over completions divides by the number of those in `used`, a mean over tokens by the
+        tokens of those in `in_loss`. Only those in `has_gradient` pass through the model. `right`:
+        correct by the answer checker.
         """
         lengths, prompt_of = batch.mask().sum(1), torch.tensor(batch.groups)
         prompts = prompt_of[used].unique()
@@ -524,7 +523,7 @@ class Trainer:
     ) -> Metrics:
         """Take an optimizer step for each mini-batch of each epoch over rollout batch `index`.
 
-        Returns the metrics of the step, those from before its updates and: `optim/*` of the last
+        Returns the metrics of the step: those from before its updates, `optim/*` of the last
         optimizer step, `kl/old_after` after it, `kl/coef`, counts of passes, and all others as
         means over the optimizer steps. `run_updates`: optimizer steps of the whole training run, by
         the present estimate (`estimate_updates`). The schedule of the policy's learning rate begins
@@ -545,7 +544,7 @@ class Trainer:
         batch_updates = method.num_epochs * sum(
             bool(minibatch.batches) for minibatch in minibatches
         )
-        # A step without a gradient says nothing about how far an update moves the policy.
+        # A step without a gradient cannot show how far an update moves the policy.
         measures_old_kl = trains_policy and method.surrogate == "kl_penalty" and batch_updates > 0
         metrics: Metrics = {**experience.metrics, "kl/coef": method.kl_coef}
         for number, minibatch in enumerate(minibatches * method.num_epochs, first):
@@ -576,7 +575,7 @@ class Trainer:
         batches = experience.batches()
         num_frozen = int(keeps_old) + int(measures_old_kl)
         num_trained = method.num_epochs * trains_policy
-        # The policy has also read a stale batch before (`measure_logprobs`).
+        # The policy has read a stale batch once more (`measure_logprobs`).
         work.add_counts(
             metrics, work.count_batch_passes("policy", "read", batches, times=num_frozen)
         )
@@ -627,11 +626,11 @@ class Trainer:
         }
 
     def measure_old_kl(self, experience: Experience) -> float:
-        """KL(old || policy) per token, after the last update, on the tokens learned from.
+        """KL(old || policy) per token, after the last update, on the tokens in the loss.
 
         Estimated without bias under the old policy, which sampled them: exp(d) - 1 - d with
-        d = log policy - log old. `old_kl_coef` follows it (Schulman et al. 2017, section 4, measure
-        it after the updates too).
+        d = log policy - log old. It adapts `old_kl_coef` (Schulman et al. 2017, section 4, also
+        measure it after the updates).
         """
         batches = experience.batches()
         new = logprobs_no_grad(self.models.policy, batches, self.settings.config.temperature)
@@ -662,7 +661,7 @@ class Trainer:
 def make_optimizers(
     models: RlModels, config: RlConfig, state: State
 ) -> dict[str, torch.optim.Optimizer]:
-    """AdamW of the policy and, in PPO, of the value model; in a loaded state, both are restored."""
+    """AdamW of the policy and, in PPO, of the value model, both restored from a loaded state."""
     optimizers = {"policy": state.optimizer("policy", models.policy.train(), config.optim)}
     if models.value is not None:
         assert isinstance(config, PpoConfig)
@@ -671,14 +670,14 @@ def make_optimizers(
 
 
 def is_policy_trained(method: Method, index: int) -> bool:
-    """False in the first steps of PPO, from which only the value model learns."""
+    """False in the first steps of PPO, in which only the value model learns."""
     return method.advantage != "gae" or index >= method.value_warmup_steps
 
 
 def adapt_coefs(method: Method, metrics: Metrics, num_samples: int) -> Method:
     """The method of the next step: adaptive KL coefficients follow the divergences in `metrics`.
 
-    Without an update there is no divergence from the old policy, and its coefficient stays.
+    After a step without an update, the coefficient of the old policy's divergence stays.
     """
     coefs: dict[str, float] = {}
     if method.kl_target is not None:
@@ -711,8 +710,8 @@ def sample_and_reward(
     dynamic sampling: further prompts are sampled until `prompts_per_step` groups have a signal
     (`has_signal`), and the first such groups are learned from. Yu et al., "DAPO" (2025), eq. 11,
     https://arxiv.org/abs/2503.14476. Departures: after `max_rounds` rounds, each of
-    `prompts_per_step` prompts, the step learns from the groups it has, even if they are fewer; and
-    rewards may differ for any reason, format and length included, where the paper requires both
+    `prompts_per_step` prompts, the step learns from the groups so far, even if they are fewer; and
+    rewards may differ for any reason, format and length included, while the paper requires both
     right and wrong answers.
     """
     size, num_prompts = config.completions_per_prompt, config.prompts_per_step
@@ -757,7 +756,7 @@ def sample_round(
         sampled.greedy_rewards = rewards.rewards()[groups]
         sampled.greedy_counts = rollouts.count_work(greedy, rewards)
         sampled.greedy_counts["tokens/generated"] = int(greedy.mask().sum())
-        # Where the greedy episode failed, there is no baseline.
+        # If the greedy episode failed, its group has no baseline.
         sampled.used = sampled.used & ~greedy.failed()[groups]
     return sampled
 
@@ -765,7 +764,7 @@ def sample_round(
 def has_signal(sampled: Experience, method: Method) -> Flags:
     """True in groups whose counted rewards are not all equal.
 
-    With `greedy_baseline`: in groups where a counted reward is not that of the greedy completion.
+    With `greedy_baseline`: in groups with a counted reward other than the greedy completion's.
     """
     batch, rewards = sampled.rollouts, sampled.rewards.rewards()
     groups = torch.tensor(batch.groups)
@@ -795,14 +794,15 @@ def subtract_length_penalties(
 
         r = reward - truncation_penalty [truncated] + overlong_penalty soft_overlong(length)
 
-    The first with `truncation` penalise, the second with an `overlong_buffer`: `soft_overlong` is
-    between -1 and 0. `limit` is that of a completion's tokens, and the length of a truncated one.
+    The first penalty with `truncation: penalise`, the second with an `overlong_buffer`;
+    `soft_overlong` is between -1 and 0. `limit`: largest number of tokens, and the length of a
+    truncated completion.
     """
     totals = torch.tensor(rewards.totals, dtype=torch.float32)
     if method.truncation == "penalise":
         totals = totals - method.truncation_penalty * batch.truncated()
     if method.overlong_buffer is not None:
-        # An episode may be truncated at the limit of its transcript, before it has sampled as much.
+        # An episode may reach the limit of its transcript before it has sampled as many tokens.
         lengths = torch.where(batch.truncated(), limit, batch.mask().sum(1))
         length_terms = soft_overlong(lengths, max_length=limit, buffer=method.overlong_buffer)
         totals = totals + method.overlong_penalty * length_terms
@@ -821,8 +821,8 @@ def measure_kl(
                     0, otherwise
 
     The metrics are unbiased: k1 and k3 per token and k1 per completion, with the sampler's
-    log-probs, over all groups. Leaving out groups of equal rewards would bias them. Episodes that
-    failed are left out. Without a reference there are no metrics.
+    log-probs, over all groups, since leaving out groups of equal rewards would bias them. Failed
+    episodes are left out. Without a reference there are no metrics.
     """
     counted = ~batch.failed()
     mask, logprobs = batch.mask() & counted[:, None], batch.sampler_logprobs()
@@ -893,15 +893,15 @@ def compute_reward_advantages(
     counted: Flags,
     greedy_rewards: Float[Tensor, " completion"] | None,
 ) -> Grid:
-    """Advantages from rewards without a value model; a completion's is that of each of its tokens.
+    """Advantages from rewards without a value model, each at all tokens of its completion.
 
-    A completion that is not `counted` enters no baseline and has advantage 0. `step_zscore` is
-    process supervision beside outcome supervision (Shao et al. 2024, section 4.1.3):
+    A completion that is not `counted` enters no baseline and has advantage 0. `step_zscore` adds
+    process supervision to outcome supervision (Shao et al. 2024, section 4.1.3):
 
         A_t = step_weight * step_zscore_t + group_zscore(completion reward - sum of its penalties)
 
-    The paper has the first term alone. The second is 0 where the completion rewards less penalties
-    of a group are all equal, as without a verifier and without the KL in the reward. Each term is
+    The paper has only the first term. The second is 0 if completion rewards less penalties are
+    equal throughout a group, as without a verifier and without the KL in the reward. Each term is
     normalised by itself, so the scale of the step rewards does not change their ratio.
     """
     assert method.advantage not in ("gae", "teacher"), "compute_gae, compute_teacher_advantages"
@@ -1037,7 +1037,7 @@ def policy_loss(
     minibatch: Minibatch,
     settings: Settings,
 ) -> tuple[Float[Tensor, ""], Mask]:
-    """A micro-batch's share of the loss of its optimizer step, and where the surrogate clips.
+    """A micro-batch's part of the loss of its optimizer step, and a mask of clipped tokens.
 
     loss = aggregate(correction * surrogate + kl_coef * KL - entropy_coef * entropy)
            + positive_nll_coef * mean of (- log p) over the tokens of right completions
@@ -1045,7 +1045,7 @@ def policy_loss(
     method = settings.method
     inputs = new.logprobs, old_logprobs, grids.advantages, mask
     losses, is_clipped = apply_choice("surrogate", method, *inputs)
-    # The gap between sampler and trainer is measured in any case (`rollouts.check_sampler_gap`).
+    # The gap between sampler and trainer is measured separately (`rollouts.check_sampler_gap`).
     inputs = old_logprobs, grids.sampler_logprobs, mask
     losses = losses * apply_choice("correction", method, *inputs)
     if method.kl == "loss":
@@ -1054,7 +1054,7 @@ def policy_loss(
         losses = losses + method.kl_coef * penalty
     if method.entropy_coef > 0:
         losses = losses - method.entropy_coef * new.entropies
-    # Counts of the whole mini-batch: any split into micro-batches gives the same gradient.
+    # Divide by counts of the whole mini-batch: any split into micro-batches has the same gradient.
     tokens = {"num_tokens": minibatch.num_tokens}
     sequences = {"num_sequences": minibatch.num_sequences}
     function, counts = {
@@ -1081,7 +1081,8 @@ def kl_losses(
     tokens. With a stale batch or another engine, that is not the old policy of the surrogate.
     """
 
-    # Subtract before summing: two sums of log-probs nearly cancel, and their rounding would not.
+    # Subtract before summing: two sums of log-probs nearly cancel, but their rounding errors do
+    # not.
     def log_ratio(other_logprobs: Grid) -> Float[Tensor, "completion _"]:
         ratio = torch.where(mask, logprobs, 0.0) - torch.where(mask, other_logprobs.detach(), 0.0)
         return ratio.sum(1, keepdim=True) if method.kl_level == "sequence" else ratio

@@ -1,6 +1,6 @@
 """Reward function of a rollout batch: rules, reward models, process reward models and judges.
 
-`load_reward` makes it from the folder of a reward (`rewards/reward_file`). `check_reward` refuses a
+`load_reward` loads it from the folder of a reward (`rewards/reward_file`). `check_reward` refuses a
 reward that a method of `loops/rl` cannot learn from.
 """
 
@@ -28,7 +28,7 @@ from stages.rewards.reward_file import RewardFile
 def load_reward(
     folder: Path, seed: int, compute: ComputeConfig, device: torch.device, max_new_tokens: int
 ) -> Callable[[Rollouts], CompletionRewards]:
-    """Reward function of the reward in `folder`, with its model of this seed where it has one."""
+    """Reward function of the reward in `folder`, with its model of this seed if it has one."""
     reward, path = reward_file.read_reward(folder), reward_file.model_path(folder, seed)
     score = judge = None
     match reward.model:
@@ -68,8 +68,8 @@ def score_completions(ensemble: Ensemble, batch: Rollouts) -> CompletionRewards:
 def score_steps(scorer: ProcessScorer, batch: Rollouts) -> CompletionRewards:
     """P(right so far) at the last token of each reasoning step; 0 for the completion as a whole.
 
-    The number of steps and the lowest and last score are logged: they show how a policy earns more,
-    by better steps, more of them, or fewer.
+    Logged: the number of steps, and the lowest and last score. They show whether a policy earns
+    more by better steps, by more steps, or by fewer.
     """
     solutions = [
         TokenizedSolution(
@@ -81,7 +81,7 @@ def score_steps(scorer: ProcessScorer, batch: Rollouts) -> CompletionRewards:
     ends = torch.zeros_like(batch.mask())
     for row, solution in zip(ends, solutions, strict=True):
         row[[end - 1 for end in accumulate(map(len, solution.steps))]] = True
-    # Both are in the order of rows and then of tokens.
+    # `ends` and `scores` have the same order: rows, then tokens.
     values = torch.tensor([score for step_scores in scores for score in step_scores])
     return CompletionRewards(
         totals=[0.0] * len(scores),
@@ -97,7 +97,7 @@ def score_steps(scorer: ProcessScorer, batch: Rollouts) -> CompletionRewards:
 
 
 def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
-    """Refuse a reward that the method cannot learn from."""
+    """Raise a ValueError if the method cannot learn from the reward."""
     composition, advantage = reward.composition, method.advantage
     size_key = type(config).model_fields["completions_per_prompt"].alias or "group_size"
     composition.check_lengths(config.max_new_tokens)
@@ -117,7 +117,7 @@ def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
     if composition.needs_judge() and advantage == "greedy_baseline":
         raise ValueError(
             "a component of kind judge compares the completions of a prompt with each other, and "
-            "greedy_baseline rewards one completion by itself: take another advantage"
+            "greedy_baseline also rewards a single greedy completion: take another advantage"
         )
     if advantage == "step_zscore" and reward.model != "process":
         raise ValueError(
@@ -139,7 +139,7 @@ def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
 
 
 def reward_answers(completions: Completions) -> CompletionRewards:
-    """1 for a right answer, 0 for a wrong one, and 0 for all without gold answers."""
+    """Reward 1 for a right answer, 0 for a wrong one, and 0 if the problem has no gold answer."""
     prompts = [completions.prompt(i) for i in range(len(completions.texts))]
     totals = [
         float(prompt.answer is not None and solves_problem(prompt, text))
@@ -149,5 +149,5 @@ def reward_answers(completions: Completions) -> CompletionRewards:
 
 
 def check_answers(completions: Completions) -> list[bool]:
-    """The answer checker's verdict on each completion."""
+    """Verdict of the answer checker on each completion."""
     return [solves_problem(completions.prompt(i), text) for i, text in enumerate(completions.texts)]

@@ -23,7 +23,7 @@ from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive_seed
 
-# Rounding stays a hundred times below this gap in the mean.
+# Differences by rounding are a hundred times smaller in the mean.
 MAX_LOGPROB_GAP = 0.05
 MAX_TRUNCATED_STEPS = 3
 Flags = Bool[Tensor, " batch"]
@@ -48,18 +48,18 @@ class Rollout:
     """Number of the rollout batch, from 0."""
     id: str
     index: int
-    """Among the completions of the problem in this step."""
+    """Number among the completions of the problem in this step."""
     completion: str
     completion_ids: list[int]
     finish_reason: Literal["stop", "length"]
     reward: float
     """Reward, before any KL penalty."""
     correct: bool | None
-    """The answer checker's verdict (the true reward), of an episode its success; None: there is no
-    gold answer."""
+    """The answer checker's verdict (the true reward), or an episode's success; None: no gold
+    answer."""
     episode: dict[str, Any] | None = field(default=None, metadata={OMITTED: True})
-    """Fields of the `Episode`, of which the completion is what comes after the start; `reward` and
-    `completion_ids` are those of its sampled tokens. None: without an environment."""
+    """Fields of the `Episode`, whose part after the start is the completion; `reward` and
+    `completion_ids` are those of its sampled tokens. None: no environment."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +75,7 @@ class Rollouts:
     texts: list[str]
     """The completions decoded, without special tokens."""
     episodes: Sequence[Episode] | None = None
-    """The episodes that the samples are of; None: without an environment."""
+    """Episodes of the completions; None: no environment."""
 
     def prompt(self, index: int) -> Prompt:
         """The prompt of a completion."""
@@ -105,7 +105,7 @@ class Rollouts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RlModels:
-    """The policy that is trained, its sampler, and the frozen and trained models beside it."""
+    """Trained policy, its sampler, and the frozen and trained models beside it."""
 
     policy: Policy
     """Changed in place."""
@@ -158,14 +158,14 @@ Draw = Callable[..., Rollouts]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """Prompts, reward function and answer checker: what reinforcement learning maximises."""
+    """Task of reinforcement learning: prompts, reward function and answer checker."""
 
     prompts: Sequence[Prompt]
     reward: Callable[[Rollouts], CompletionRewards]
-    """The reward of each completion: what is maximised."""
+    """Reward of each completion, which is maximised."""
     check_answers: Callable[[Rollouts], list[bool]] | None
-    """The answer checker's verdict on each completion: logged, and learned from only where the
-    method says so (`positive_nll_coef`). None: prompts without gold answers."""
+    """The answer checker's verdict on each completion: logged, and learned from only if the method
+    says so (`positive_nll_coef`). None: prompts without gold answers."""
     teacher_prompts: Mapping[str, Sequence[int]] | None = None
     """Tokens that the teacher reads in place of a prompt, by the prompt's id; None: the same."""
     draw: Draw = sample_rollouts
@@ -179,7 +179,7 @@ class Task:
 
 
 STORED = TypeAdapter(Rollouts)
-"""JSON content of rollouts (`dump_python`), and rollouts of it to the bit (`validate_python`)."""
+"""Converter of rollouts to JSON content (`dump_python`) and back to the bit (`validate_python`)."""
 
 
 def join_rollouts(parts: Sequence[Rollouts]) -> Rollouts:
@@ -199,13 +199,13 @@ def join_rollouts(parts: Sequence[Rollouts]) -> Rollouts:
 
 
 def make_batches(models: RlModels, rollouts: Rollouts, keep: Flags | None = None) -> list[Batch]:
-    """Micro-batches of the completions where `keep` is True (None: all)."""
+    """Micro-batches of the completions whose `keep` is True (None: all)."""
     groups = make_groups(rollouts, keep, models.policy.compute.row_tokens)
     return list(model_batches(models.policy, groups))
 
 
 def make_groups(rollouts: Rollouts, keep: Flags | None, row_tokens: int) -> list[Group]:
-    """The completions where `keep` is True (None: all), by prompt, in groups that fit a row.
+    """Groups of the completions whose `keep` is True (None: all), by prompt, that fit a row.
 
     An episode whose environment did not start has no token, and is in no group.
     """
@@ -228,9 +228,9 @@ def make_groups(rollouts: Rollouts, keep: Flags | None, row_tokens: int) -> list
 
 
 def count_truncated_steps(rollouts: Rollouts, num_truncated_steps: int) -> int:
-    """Number of steps in a row, this one included, in which every completion was truncated.
+    """Number of consecutive steps, this one included, in which every completion was truncated.
 
-    A ValueError at `MAX_TRUNCATED_STEPS`; in fewer it may be chance where steps are small.
+    A ValueError at `MAX_TRUNCATED_STEPS`; fewer may be chance if steps are small.
     """
     counted = rollouts.truncated()[~rollouts.failed()]
     num_truncated_steps = num_truncated_steps + 1 if counted.all() else 0
@@ -286,7 +286,7 @@ def summarise_rollouts(
 ) -> dict[str, float]:
     """Metrics of a step: reward and its components, accuracy, length, truncation, work.
 
-    Without `verdicts` there is no accuracy. Episodes that failed enter no mean.
+    Without `verdicts` there is no accuracy. Means leave out episodes that failed.
     """
     counted = ~rollouts.failed()
     totals, mask = rewards.rewards()[counted], rollouts.mask()
@@ -331,8 +331,8 @@ def count_tool_calls(messages: Sequence[Mapping[str, Any]]) -> int:
 def count_work(rollouts: Rollouts, rewards: CompletionRewards) -> dict[str, int]:
     """Forward passes of sampling and of the reward's model (see `work`).
 
-    The prompt of a group that several calls of the sampler drew is counted once. So is every token
-    of an episode, since a sampler caches the turns before.
+    The prompt of a group counts once, even if several calls of the sampler drew the group. So does
+    every token of an episode, since a sampler caches earlier turns.
     """
     prompts = [prompt.prompt_ids for prompt in rollouts.prompts]
     samples = [sample for sample in rollouts.samples if sample.token_ids]

@@ -10,7 +10,7 @@ Importing this file imports no torch, which takes a second: stages without a mod
 
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOP = "loop"
-"""Folder of a run's training loops in its scratch: checkpoints, history, rollouts, policies."""
+"""Subfolder of the scratch folder for training loops: checkpoints, history, rollouts, policies."""
 REFERENCE, STATES = "reference", "states"
-"""Folders of checkpoints in it: of what a run computes once, and of each loop's state."""
+"""Its subfolders of checkpoints: tensors that are computed once (`Run.once`); states of a loop."""
 Save = Callable[[Path], None]
-"""Writes the policy with its present weights, for others to read (`policy.save_model`)."""
+"""Function that writes the policy with its present weights to a path (`policy.save_model`)."""
 ItemT = TypeVar("ItemT")
 WATCHED = {
     "loss/nll": "loss", "loss/preference": "loss", "loss/bradley_terry": "loss",
@@ -52,23 +52,23 @@ WATCHED = {
 
 @dataclass(kw_only=True, slots=True)
 class Run:
-    """The run of a row, with the row's output folders; or that of a seed, opened from it."""
+    """Stage run of a row, with the row's output folders; or a seed run, opened from it."""
 
     row: Row
     config: Any
     """The entry point's `Config`."""
     seed: int
-    """Of a row's run the first."""
+    """Seed of a seed run; the first seed of a stage run."""
     rank: int = 0
-    """Which of the processes that train one model this is; ranks after 0 write no output."""
+    """Rank among the processes that train one model; ranks after 0 write no output."""
     outputs: Sequence[Path]
     """Output folders; metrics.json is written into the last one."""
     folder: Path
-    """Scratch of this row, or of this seed and rank, that survives a kill; never an output."""
+    """Scratch folder of this row, or of this seed and rank, that survives a kill; no output."""
     log: Journal
-    """Writes the metrics of a step into the journal; of ranks after 0, into scratch."""
+    """Journal, called with the metrics of a step; ranks after 0 have theirs in scratch."""
     progress: Progress = field(default_factory=Progress)
-    """How far this run is."""
+    """Progress of this run."""
     _loop: str = ""
     _state: Any = None
 
@@ -77,9 +77,9 @@ class Run:
 
     @contextmanager
     def of_seed(self, seed: int, rank: int = 0, show: Show | None = None) -> Iterator["Run"]:
-        """The run of a seed of this row, with its folders and its journal; `show` has its progress.
+        """Seed run of this row, with its folders and journal; `show` is called with its progress.
 
-        Ranks after 0 have a scratch of their own, write their outputs there, and show nothing.
+        Ranks after 0 have separate scratch folders, write their outputs there, and show nothing.
         """
         folder = self.folder / f"seed-{seed}"
         if rank:
@@ -101,12 +101,12 @@ class Run:
 
     @property
     def source(self) -> Path:
-        """The input that the row names in `on`: this seed's part where there is one for each."""
+        """The input that the row names in `on`; if it has a part for each seed, this seed's."""
         return rows.seed_folder(self.row.source, self.seed)
 
     @property
     def output(self) -> Path:
-        """The folder of metrics.json; of a trained policy that of its training, not the model."""
+        """The folder of metrics.json; for a trained policy the training's, not the model's."""
         return self.outputs[-1]
 
     @property
@@ -115,7 +115,7 @@ class Run:
         return self.outputs[0]
 
     def write(self, name: str, rows: Iterable[Any]) -> None:
-        """Write rows, dataclasses, into a file of the output folder, one JSON line each."""
+        """Write rows (dataclasses) into a file of the output folder, one JSON line each."""
         lines.write_lines(self.output / name, rows)
 
     def track(
@@ -131,9 +131,9 @@ class Run:
     ) -> Iterator[ItemT]:
         """Yield `items` unchanged and show progress; the metrics of a `Step` are logged.
 
-        `total`: number of items; where each counts as several of `unit`, `sizes` has how many. With
-        a unit of `meter`, progress moves while an item is worked on. `done`: how many of the total
-        came before, `after` in the parts that follow (`Progress.begin`).
+        `total`: number of items; `sizes`: units in each item, if it counts as several of `unit`.
+        With a unit of `meter`, progress moves while an item is worked on. `done`: number of the
+        total that came before; `after`: number in the parts that follow (`Progress.begin`).
         """
         if sizes is not None:
             total = sum(sizes)
@@ -148,8 +148,17 @@ class Run:
             self._report(item, done)
             yield item
 
+    def track_parts(
+        self, parts: Mapping[str, Sequence[ItemT]], unit: str
+    ) -> Iterator[tuple[str, Iterator[ItemT]]]:
+        """Label and items of each part, tracked; the time left that is shown is of all parts."""
+        after = sum(map(len, parts.values()))
+        for label, items in parts.items():
+            after -= len(items)
+            yield label, self.track(items, label=label, unit=unit, after=after)
+
     def _report(self, item: Any, done: int) -> None:
-        """Log and show an item; `done`: how many there are with it."""
+        """Log and show an item; `done`: number of items up to and with it."""
         metrics = getattr(item, "metrics", None)
         watched: dict[str, float] = {}
         if isinstance(metrics, dict) and hasattr(item, "index"):
@@ -160,10 +169,10 @@ class Run:
     def parts(
         self, name: str, work: Callable[[int], "Iterator[Step]"], row_type: type[Any]
     ) -> "Iterator[Step]":
-        """Steps of work that learns nothing, such as sampling: on disk before they are yielded.
+        """Steps of work without training, such as sampling: each is on disk before it is yielded.
 
-        `work(n)`: the steps from number n on, a function of n and of the inputs alone. Their rows
-        are dataclasses of `row_type`.
+        `work(n)`: the steps from number n on, a function only of n and the inputs. Their rows are
+        dataclasses of `row_type`.
         """
         from stages.loops.work import Step
 
@@ -177,7 +186,7 @@ class Run:
             yield Step(index=part["index"], metrics=part["metrics"], rows=rows)
 
     def keep_parts(self, name: str, work: Callable[[int], Iterator[Any]]) -> Iterator[Any]:
-        """Parts of JSON content that `work(n)` yields from part n on: `outputs.keep_parts`."""
+        """Parts (JSON content) that `work(n)` yields from number n on: `outputs.keep_parts`."""
 
         def work_from(first: int) -> Iterator[Any]:
             self.progress.restart()
@@ -186,9 +195,9 @@ class Run:
         return outputs.keep_parts(self.folder / "parts" / name, work_from)
 
     def once(self, compute: "Callable[[], Sequence[Tensor]]") -> "list[Tensor]":
-        """The tensors that `compute` returned in the first attempt, such as a reference's logprobs.
+        """The tensors that `compute` returns, such as a reference's logprobs.
 
-        They may take an hour, and are not computed again when the run resumes.
+        They may take an hour: a run that resumes reads them and does not compute them again.
         """
         from safetensors.torch import load_file, save_file
 
@@ -207,8 +216,8 @@ class Run:
     def resume(self, name: str = "") -> "State":
         """The state from which a training loop goes on, and which `record` then checkpoints.
 
-        It is that of the last whole checkpoint, on all ranks; or a new one. `name`: which of
-        several loops of this run.
+        That is the state of the last whole checkpoint, on all ranks, or a new one. `name`: name of
+        the loop, if this run has several.
         """
         from stages.loops.state import State
 
@@ -237,17 +246,17 @@ class Run:
         save: Save | None = None,
         after: int | None = None,
     ) -> "list[Metrics]":
-        """Take every step of the loop that was resumed; returns the metrics of all steps.
+        """Run the resumed loop to its end; returns the metrics of all steps.
 
-        `steps` changes the model when it is asked for the next step, and the state with it. Each
-        step is logged and its lines are written as it comes, and the state now and then. `save`
-        writes `num_checkpoints` intermediate policies, evenly spaced over the `total` steps; there
-        are none where `total` is None because a budget of tokens decides. The end of a loop with a
-        name is checkpointed, for the loops after it, which take the steps `after`.
+        `steps` changes the model and the state when it is asked for the next step. Each step is
+        logged and its lines are written at once; the state is written now and then. `save` writes
+        `num_checkpoints` intermediate policies, evenly spaced over the `total` steps; it writes
+        none if `total` is None because a budget of tokens decides. A loop with a name is
+        checkpointed at its end, for the loops after it, which take `after` steps.
 
-        A process that is asked to end drops the present step. If it has not begun to change
-        weights, the state after the last whole step is written first; else the last checkpoint is
-        what the next start resumes from.
+        A process that is asked to end drops the present step. If that has not begun to change
+        weights, the state after the last whole step is written first; else the next start resumes
+        from the last checkpoint.
         """
         from stages.loops.resume import LoopRecord
         from stages.loops.training import spaced_steps
@@ -286,7 +295,7 @@ class Run:
         return record.history
 
     def write_policy(self, save: Save, *, rollouts: bool = False) -> None:
-        """Write the trained policy, its history, intermediate policies and perhaps rollouts.
+        """Write the trained policy, its history, its intermediate policies and, if asked, rollouts.
 
         A run that is killed meanwhile still has them in its scratch folder.
         """
@@ -299,6 +308,6 @@ class Run:
         for name in (HISTORY, *([ROLLOUTS] if rollouts else [])):
             shutil.copyfile(loop / name, self.output / name)
         if (loop / POLICIES).exists():
-            # The same files under a second name: none is ever written into.
+            # Hard links suffice: no file is ever written into again.
             copy = outputs.link_or_copy
             shutil.copytree(loop / POLICIES, self.output / POLICIES, copy_function=copy)

@@ -7,8 +7,8 @@ With a teacher it is off-policy distillation, on the teacher's completions:
 The KL is over the whole vocabulary, from a forward pass of the teacher on the same batch (sources:
 `algorithms/forward_kl`). Without the KL, maximising the likelihood of the teacher's completions is
 the sequence-level distillation of Kim and Rush (2016), who take completions of a beam search.
-Departure from GKD: every token of an optimizer step weighs the same, as in TRL; in GKD every
-completion does.
+Departure from GKD: every token of an optimizer step has the same weight, as in TRL; in GKD every
+completion has.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,16 +36,16 @@ class SftConfig(EpochsConfig):
     """Sizes and rates, unless a preset overrides them. A row is a demonstration."""
 
     num_epochs: int = Field(ge=0)
-    """Passes over the rows; 0: the policy as it is, to compare others with."""
+    """Passes over the rows; 0: the untrained policy, for comparison."""
 
 
 class TeacherLoss(Params):
     """Loss of off-policy distillation: temperature and weights."""
 
     temperature: float = Field(gt=0)
-    """T, which divides the logits of both."""
+    """T, by which the logits of both models are divided."""
     likelihood_coef: float = Field(ge=0)
-    """Weight of - log p of the teacher's tokens, beside the KL; 0: the KL alone."""
+    """Weight of - log p of the teacher's tokens, beside the KL; 0: only the KL."""
 
 
 class SftPreset(Params):
@@ -62,10 +62,10 @@ class SftPreset(Params):
     """Whether the prompt is learned too: plain language modelling of documents."""
     teacher: TeacherLoss | None = None
     """Learn from the distribution of the teacher that wrote the demonstrations (`on: pairs/<row>`,
-    by teacher); null: from the tokens alone."""
+    `by: teacher`); null: only from the tokens."""
 
     def override(self, config: SftConfig) -> SftConfig:
-        """The section's sizes and rates, with those that this preset replaces."""
+        """The section's sizes and rates, or this preset's where it has them."""
         rate = self.learning_rate or config.optim.learning_rate
         optim = config.optim.model_copy(update={"learning_rate": rate})
         num_epochs = self.num_epochs or config.num_epochs
@@ -73,10 +73,10 @@ class SftPreset(Params):
 
 
 def check_teacher(on: str, preset: SftPreset, *, has_teacher: bool) -> None:
-    """Raise a ValueError if the preset learns from a teacher, and the row `on` has none."""
+    """Raise a ValueError if the preset learns from a teacher and `on` has none."""
     if preset.teacher is not None and not has_teacher:
         raise ValueError(
-            f"a preset with a teacher learns from completions with the teacher beside them: "
+            f"a preset with a teacher learns from completions of that teacher: "
             f"expected `on: pairs/<row>`, a row `by: teacher`, found `on: {ascii(on)[1:-1]:.100}`"
         )
 
@@ -102,7 +102,7 @@ def choose_demonstrations(
     if number is not None:
         if number > len(rows):
             raise ValueError(
-                f"num_demonstrations: expected at most {len(rows)}, which is all there are; found "
+                f"num_demonstrations: expected at most {len(rows)}, the number of rows; found "
                 f"{number}. Lower it, or set it to null."
             )
         order = np.random.default_rng(derive_seed(seed, "demonstrations")).permutation(len(rows))
@@ -113,7 +113,7 @@ def choose_demonstrations(
 def select_successes(episodes: Sequence[Episode]) -> list[Demonstration]:
     """The distinct episodes that succeeded, as demonstrations of their sampled tokens.
 
-    Those whose last turn was truncated or could not be parsed are left out, whatever their reward.
+    Episodes whose last turn was truncated or could not be parsed are left out at any reward.
 
     Rejection sampling (Yuan et al. 2023, https://arxiv.org/abs/2308.01825) over episodes.
     """
@@ -122,7 +122,7 @@ def select_successes(episodes: Sequence[Episode]) -> list[Demonstration]:
         if not episode.success or episode.ending not in FINISHED:
             continue
         replies = (each for each in reversed(episode.messages) if each["role"] == "assistant")
-        if ERROR in next(replies, {}):  # a call that could not be read, and was answered
+        if ERROR in next(replies, {}):  # an unparsable call that was answered
             continue
         sampled_ids, insertions = episode.split_tokens()
         key = (episode.id, *episode.prompt_ids, *episode.token_ids)
@@ -135,7 +135,7 @@ def select_successes(episodes: Sequence[Episode]) -> list[Demonstration]:
 
 
 def as_document(row: Demonstration) -> Demonstration:
-    """The row with all tokens but the first as its completion: the first has no context."""
+    """The row with all tokens except the first as its completion: the first has no context."""
     if row.insertions:
         raise ValueError(
             "learn_prompt learns documents, and episodes have turns of an environment, which are "
@@ -204,7 +204,7 @@ def train(
 def compute_losses(
     model: Policy, batch: Batch, num_tokens: int, teacher: Teacher | None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The batch's shares of the step's loss, and of its mean losses that are logged.
+    """The batch's part of the step's loss, and of the logged mean losses.
 
     Without a teacher the loss is the negative log-likelihood, `loss/nll`; with one it is
     KL + likelihood_coef x negative log-likelihood.

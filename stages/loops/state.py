@@ -37,10 +37,10 @@ class State:
     numbers: dict[str, Any] = field(default_factory=dict[str, Any])
     """Further state of the loop, such as adaptive coefficients and tokens spent."""
     start: str | None = None
-    """Digest of the weights that training began from, by which `library` recognises its reference;
-    None: a loop of the pipeline, whose inputs DVC compares."""
+    """Digest of the method and the initial weights, which `library` compares; None: a loop of the
+    pipeline, whose inputs DVC compares."""
     is_updating: bool = False
-    """Whether the present step has begun to change weights, which then are no state's."""
+    """Whether the present step has begun to change weights, which then belong to no state."""
     source: Path | None = None
     """Checkpoint that the state was read from; None: it is new."""
     _loaded: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
@@ -49,7 +49,7 @@ class State:
     )
 
     def optimizer(self, name: str, model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
-        """AdamW of `model`, which a checkpoint calls `name`; in a loaded state, both are restored.
+        """AdamW of `model`, named `name` in a checkpoint; a loaded state restores both.
 
         A parameter that had no gradient yet has no moments.
         """
@@ -68,12 +68,12 @@ class State:
                     sharding.copy_into(place, value)
                     optimizer.state[parameter][moment] = place
             if (count := saved.get(f"{key}/step")) is not None:
-                # Where AdamW has it when it is fused: beside the weights.
+                # Fused AdamW has it on the device of the weights.
                 optimizer.state[parameter]["step"] = count.to(parameter.device)
         return optimizer
 
     def begin_update(self) -> None:
-        """An optimizer is about to change weights."""
+        """Record that an optimizer is about to change weights."""
         self.is_updating = True
 
     def snapshot(self) -> Callable[[Path], None]:
@@ -105,7 +105,7 @@ class State:
 
     @classmethod
     def load(cls, folder: Path | str) -> "State":
-        """The last whole checkpoint of a folder; where there is none, a new state."""
+        """State of the last whole checkpoint of a folder; a new state if there is none."""
         checkpoint = checkpoints.find_last_checkpoint(Path(folder))
         return cls() if checkpoint is None else cls.read(checkpoint)
 
@@ -117,7 +117,7 @@ class State:
 
 
 def _named(name: str, model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that are trained, as a checkpoint calls them."""
+    """Trained parameters, by their names in a checkpoint."""
     return {
         f"{name}/{path}": parameter
         for path, parameter in model.named_parameters()

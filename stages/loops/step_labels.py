@@ -1,13 +1,12 @@
 """Monte Carlo estimates of step labels: how many completions of a solution's prefix are right.
 
-A solution is cut after each step, and the policy completes each prefix K times: Wang et al.,
-"Math-Shepherd" (2024), eq. 3 and 4, https://arxiv.org/abs/2312.08935.
+The policy completes the prefix up to the end of each step K times: Wang et al., "Math-Shepherd"
+(2024), eq. 3 and 4, https://arxiv.org/abs/2312.08935.
 
 Prefixes of a problem with the same tokens are completed once, and share their count: their
 completions have the same distribution. Prefixes of the same text in other tokens do not, since the
-policy may continue them otherwise. The remainder of the solution itself is not counted as a
-completion: solutions are selected by how they ended, so a label would depend on the very solution
-that it judges.
+policy may continue them differently. The rest of the solution does not count as a completion:
+solutions are selected by how they ended, so a label would depend on the solution that it judges.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,11 +27,11 @@ from stages.sampler import Sampler
 from stages.seeding import derive_seed
 
 CHUNK = 256
-"""Prefixes that the engine gets at once: enough to fill its batches; a kill loses at most these."""
+"""Prefixes sampled at a time: they fill an engine's batches, and a kill loses at most these."""
 Prefix = tuple[Prompt, tuple[int, ...]]
-"""A problem and the tokens of the first steps of an answer to it."""
+"""Problem, and the tokens of the first steps of a solution."""
 Parts = Sequence[Sequence[Prefix]]
-"""Prefixes that the engine samples from at once, in order."""
+"""Chunks of prefixes that the engine samples from at once, in order."""
 
 
 class StepLabelsConfig(Params):
@@ -44,17 +43,18 @@ class StepLabelsConfig(Params):
     max_solutions_per_problem: int = Field(ge=1)
     """Largest number of distinct solutions of a problem that are labelled."""
     num_completions: int = Field(ge=0)
-    """K, completions of each prefix; 0: none, and the labels are the truth, where it is known."""
+    """K, completions per prefix; 0: nothing is sampled, and the labels are the known truth."""
     temperature: float = Field(gt=0)
     """Sampling temperature of the completions."""
     separator: str = Field(min_length=1)
     """Text that ends a step."""
     label: Literal["hard", "soft"]
-    """`hard`: 1 if any completion is right, else 0 (eq. 3); `soft`: the share that is (eq. 4)."""
+    """Label of a step. `hard`: 1 if any completion is right, else 0 (eq. 3); `soft`: the share of
+    right completions (eq. 4)."""
 
 
 def chunk_prefixes(prefixes: Iterable[Prefix]) -> Parts:
-    """The distinct prefixes, in chunks of `CHUNK`."""
+    """Distinct prefixes, in chunks of `CHUNK`."""
     distinct = list({(prompt.id, ids): (prompt, ids) for prompt, ids in prefixes}.values())
     return [distinct[start : start + CHUNK] for start in range(0, len(distinct), CHUNK)]
 
@@ -68,10 +68,10 @@ def count_right(
     seed: int,
     start: int,
 ) -> Iterator[Step]:
-    """Counts of right completions of each prefix: a step for each part from `start` on.
+    """Counts of right completions of each prefix: one step per part, from number `start` on.
 
     A prefix with its completion has at most `limit` tokens, as whole solutions have. A prefix's
-    random stream depends on `seed`, its problem's id and its tokens alone.
+    random stream depends only on `seed`, its problem's id and its tokens.
     """
     for index, prefixes in enumerate(parts[start:], start=start):
         samples_by_prefix = sampler.sample(
@@ -106,14 +106,14 @@ def count_right(
 
 
 def max_length(parts: Parts, limit: int) -> int:
-    """Tokens of the longest prompt with a solution of `limit` tokens."""
+    """Number of tokens of the longest prompt with a solution of `limit` tokens."""
     return max((len(prompt.prompt_ids) for part in parts for prompt, _ in part), default=0) + limit
 
 
 def summarise_passes(parts: Parts, counts: Sequence[PrefixCount], size: Size) -> dict[str, Any]:
-    """`generated_tokens`, `trained_tokens` and `work` of a metrics.json.
+    """Entries `generated_tokens`, `trained_tokens` and `work` of a metrics.json.
 
-    A prompt with its prefix is read once; `work` is empty where nothing was sampled.
+    A prompt with its prefix is prefilled once; `work` is empty if nothing was sampled.
     """
     generated = sum(row.generated_tokens for row in counts)
     num_read = sum(len(prompt.prompt_ids) + len(ids) for part in parts for prompt, ids in part)

@@ -1,4 +1,4 @@
-"""On-policy distillation: the teacher that a row names, and the prompts that it reads.
+"""Teacher of on-policy distillation, and the prompts that it reads.
 
     distilled:   {train: grpo, preset: opd,               from: sft, on: policies/grpo}
     self_taught: {train: grpo, preset: self_distillation, from: sft, on: demonstrations}
@@ -11,10 +11,10 @@ token: Lu, "On-Policy Distillation" (Thinking Machines Lab, 2025). In self-disti
 is the initial policy, frozen, with a right solution in its prompt: Zhao et al., "Self-Distilled
 Reasoner" (2026), https://arxiv.org/abs/2601.18734, and Shenfeld et al.,
 "Self-Distillation Enables Continual Learning" (2026), https://arxiv.org/abs/2601.19897.
-Departures: the solution is shown as a demonstration is, as the answer to the same problem before
-it is asked again, without a sentence around it, so that no template or tokenizer is needed; the
-signal is the log-prob of the sampled token, not the divergence over the whole vocabulary; the
-teacher stays as it is and follows no moving average.
+Departures: the teacher's prompt shows the solution as the answer to the same problem, then the
+problem again, without a sentence around it, so that no template or tokenizer is needed; the signal
+is the log-prob of the sampled token, not the divergence over the whole vocabulary; the teacher is
+fixed and not a moving average.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,17 +28,17 @@ POLICIES, DEMONSTRATIONS = "policies/", "demonstrations"
 
 
 def is_teacher(on: str) -> bool:
-    """Whether the word `on` of a row of `train: grpo` names a teacher."""
+    """Whether `on` of a row of `train: grpo` names a teacher."""
     return on.startswith(POLICIES) or on == DEMONSTRATIONS
 
 
 def find_teacher(row: Row) -> str:
-    """The policy that a row names as its teacher; with demonstrations its initial policy."""
+    """The teacher of a row: the policy in `on`, or, with demonstrations, its initial policy."""
     return row.policy if row.on == DEMONSTRATIONS else row.on.removeprefix(POLICIES)
 
 
 def check_source(on: str, method: Method) -> None:
-    """A ValueError where the word `on` and the preset's advantage do not go together."""
+    """Raise a ValueError if `on` does not fit the preset's advantage."""
     if method.advantage != "teacher":
         if is_teacher(on):
             raise ValueError(
@@ -57,11 +57,11 @@ def check_source(on: str, method: Method) -> None:
 
 
 def check_answers(prompts: Sequence[Prompt], method: Method) -> None:
-    """A ValueError where `reward_coef` weighs verdicts, and prompts have no gold answers."""
+    """Raise a ValueError if `reward_coef` weights verdicts but prompts have no gold answers."""
     without = [prompt.id for prompt in prompts if prompt.answer is None]
     if method.has_teacher and method.reward_coef and without:
         raise ValueError(
-            f"reward_coef {method.reward_coef} weighs the answer checker's verdicts: expected a "
+            f"reward_coef {method.reward_coef} weights the answer checker's verdicts: expected a "
             f"gold answer of each prompt, found none of {len(without)} of {len(prompts)}, such as "
             f"'{without[0]}'. Set reward_coef to 0"
         )
@@ -73,7 +73,7 @@ def show_solutions(
     """Token ids of the teacher's prompts, by the id of the student's prompt.
 
     Each is the problem, its demonstration, and the problem again, the second time without the
-    begin-of-sequence token `begin_id`. Where there are gold answers, only right demonstrations are
+    begin-of-sequence token `begin_id`. If there are gold answers, only right demonstrations are
     shown. A prompt without a demonstration is left out; a ValueError if all are.
     """
     by_id = {(row.task, row.id): row for row in demonstrations if not row.insertions}

@@ -1,9 +1,9 @@
 """Steps of a training loop, and counts of each model's passes in them, from which FLOPs follow.
 
 A loop counts passes in the metrics of its steps, under `work/<model>/<pass>/<positions or
-outputs>` (see `flops.Passes`). The passes are `sampled` (prefill and decoding), `read` (forward
-alone) and `trained` (forward and backward). Their sums, beside the sizes of the models, are `work`
-of a metrics.json. They depend on the inputs alone, not on micro-batches.
+outputs>` (see `flops.Passes`). The passes are `sampled` (prefill and decoding), `read` (only
+forward) and `trained` (forward and backward). Their sums, beside the sizes of the models, are
+`work` of a metrics.json. They depend only on the inputs, not on micro-batches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ class Step:
     """Optimizer step, or a rollout batch of reinforcement learning with its steps."""
 
     index: int
-    """From 0."""
+    """Number of the step, from 0."""
     metrics: dict[str, int | float]
     """Numbers of this step, named `family/name`."""
     rows: Sequence[Any] = ()
@@ -63,7 +63,7 @@ def count_sampling(
     completions: Iterable[Sequence[int]],
     num_inserted: int = 0,
 ) -> dict[str, int]:
-    """`count_passes` of sampling by the policy: each prompt is read once, a last token never.
+    """`count_passes` of sampling by the policy: reads each prompt once, and a last token never.
 
     `num_inserted`: tokens of environments that it read between its own.
     """
@@ -93,7 +93,7 @@ def sum_tokens(history: Sequence[Mapping[str, int | float]]) -> dict[str, int]:
 def sum_work(
     steps: Iterable[Mapping[str, int | float]], sizes: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, Any]]:
-    """`work` of a metrics.json: of each model its size, and its passes over all steps.
+    """`work` of a metrics.json: size of each model, and its passes over all steps.
 
     `sizes`: size of every model that was in memory (`models/size`), also of one without a pass.
     """

@@ -3,12 +3,12 @@
 transformers' `sdpa` with three additions. For a single new token, keys and values that query heads
 share (Ainslie et al. 2023, "GQA", https://arxiv.org/abs/2305.13245) are not repeated for each head:
 with 6 heads a group they are read once, and not also written and read 6 times, at every layer and
-token of sampling. And on a GPU, long rows that several prompts or completions share bring a
-`BlockMask` (`make_shared_mask`), for PyTorch's flex attention (Dong et al. 2024,
+token of sampling. On a GPU, long rows that several prompts or completions share have a `BlockMask`
+(`make_shared_mask`), for PyTorch's flex attention (Dong et al. 2024,
 https://arxiv.org/abs/2412.05496): blocks in which no position attends to another cost nothing,
-while a dense mask computes them all, and rules out the fast kernels. And on a GPU, in bfloat16,
-rows of sequences side by side, none of which shares a prompt, bring the places where these start
-(`make_starts`), for FlashAttention's kernels (Dao 2023, https://arxiv.org/abs/2307.08691).
+while a dense mask computes them all, and rules out the fast kernels. On a GPU in bfloat16, rows of
+sequences that share no prompt have the starts of these sequences instead (`make_starts`), for
+FlashAttention's kernels (Dao 2023, https://arxiv.org/abs/2307.08691).
 """
 
 from functools import cache
@@ -27,8 +27,8 @@ from transformers.masking_utils import sdpa_mask
 NAME = "sdpa_by_mask"
 """Name of `attend` as an `attn_implementation`."""
 FLEX_MIN_LENGTH = 1024
-"""Length from which shared rows on a GPU bring a `BlockMask`: in shorter rows, flex attention's
-blocks of 128 leave little out."""
+"""Length from which shared rows on a GPU have a `BlockMask`: in shorter rows, flex attention can
+skip few of its blocks of 128."""
 
 
 def attend(
@@ -42,7 +42,7 @@ def attend(
     """Attention of [batch, head, query, dim] over [batch, group, seq, dim]; no weights.
 
     The signature is transformers'. Returns [batch, query, head, dim]. For a single query the heads
-    of a group are computed as if they were queries of one head: there is no order to respect.
+    of a group are computed as if they were queries of one head, since they need no causal mask.
     """
     if isinstance(attention_mask, BlockMask):
         output = _flex_attention(query.is_cuda)(
@@ -69,7 +69,7 @@ def _attend_packed(
     mask: Int[Tensor, "1 1 longest start"],
     scale: float | None,
 ) -> Tensor:
-    """Causal attention within the sequences that start where `make_starts` says."""
+    """Causal attention within the sequences whose starts are those of `make_starts`."""
     parts = [states.transpose(1, 2).flatten(0, 1) for states in (query, key, value)]
     starts, longest, is_grouped = mask[0, 0, 0], mask.shape[2], key.shape[1] < query.shape[1]
     if _has_flash_attention(query.device) and _fits_flash_attention(key, value):
@@ -100,7 +100,7 @@ def _has_flash_attention(device: torch.device) -> bool:
 
 
 def _fits_flash_attention(key: Tensor, value: Tensor) -> bool:
-    """Whether heads have a size that its kernels take; `scaled_dot_product_attention` pads them."""
+    """Whether its kernels take heads of this size; `scaled_dot_product_attention` pads them."""
     size = key.shape[-1]
     return size == value.shape[-1] and size % 8 == 0 and size <= 256
 
@@ -112,7 +112,7 @@ def _flex_attention(compiled: bool) -> Any:  # noqa: FBT001
 
 
 def use_attention(model: PreTrainedModel) -> None:
-    """Set `attend` as the model's attention, unless its architecture has attention of its own."""
+    """Set `attend` as the model's attention, unless its architecture defines its own."""
     if model.config._attn_implementation == "sdpa" and model._can_set_attn_implementation():
         model.set_attn_implementation(NAME)
 
@@ -122,11 +122,10 @@ def make_shared_mask(
 ) -> Bool[Tensor, "row 1 seq seq"] | Int[Tensor, "1 1 longest start"] | BlockMask:
     """Mask of rows with several segments, on `device`: [row, 1, query, key], True to attend.
 
-    On a GPU a `BlockMask` or `make_starts`, where these are faster.
+    On a GPU a `BlockMask` or `make_starts`, if these are faster.
 
-    A position attends to itself and to those before it that are in its segment or in its prompt.
-    `segments` numbers the prompts and completions of a row; `prompts` has for each position the
-    number of its prompt's segment.
+    A position attends to itself and to those before it in its segment or its prompt. `segments`
+    numbers the prompts and completions of a row; `prompts`: each position's prompt, by its number.
     """
     width = segments.shape[1]
     if _has_flash_attention(device) and is_packed(segments, prompts):
@@ -145,10 +144,10 @@ def is_packed(segments: Int[Tensor, "row seq"], prompts: Int[Tensor, "row seq"])
 
 
 def make_starts(prompts: Int[Tensor, "row seq"]) -> Int[Tensor, "1 1 longest start"]:
-    """Starts of the sequences of packed rows, one after the other, and the end of the last.
+    """Starts of the sequences of packed rows, in order, and the end of the last.
 
-    A sequence is a prompt with its completion, or a row's padding. Length `longest`, of the longest
-    one, is that of an axis: so the host knows it, and transformers takes all for a mask.
+    A sequence is a prompt with its completion, or a row's padding. The length of the longest one is
+    that of an axis, so the host knows it; the shape makes transformers take the tensor for a mask.
     """
     is_start = torch.ones_like(prompts, dtype=torch.bool)
     is_start[:, 1:] = prompts[:, 1:] != prompts[:, :-1]

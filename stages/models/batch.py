@@ -7,11 +7,11 @@ their prompt cost 5/12 of eight rows. A row holds one group or, packed, several 
 Positions start at 0 in each group, and no group attends to another (Krell et al., "Efficient
 sequence packing without cross-contamination" (2021)).
 
-A completion may have tokens that are read and do not count (`Group.insertions`): they stand in the
-input, with positions like any other, and in no grid [completion, token].
+A completion may have tokens that are read but do not count (`Group.insertions`): they are in the
+input, with positions like any other, but in no grid [completion, token].
 
-Where several ranks train one model (`models/sharding`), each has a part of a batch's rows as its
-input, and every rank knows all completions.
+If several ranks train one model (`models/sharding`), the rows of a batch are divided among them,
+and every rank has the token ids of all completions.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,28 +33,28 @@ from stages.models.attention import make_shared_mask
 from stages.models.device import ComputeConfig
 
 Insertions = Sequence[tuple[int, Sequence[int]]]
-"""Tokens of a completion that are read and do not count, such as an environment's between turns:
-pairs of a place, the number of counted tokens before them, and their ids; places ascend."""
+"""Tokens of a completion that are read but do not count, such as an environment's between turns:
+pairs (number of counted tokens before them, their ids), in order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Prompt with completions of it that stay in one micro-batch."""
+    """Prompt with completions that stay in one micro-batch."""
 
     prompt_ids: Sequence[int]
     completions: Sequence[Sequence[int]]
-    """Their tokens that count: in losses, log-probs and values."""
+    """Token ids that count in losses, log-probs and values."""
     indices: Sequence[int]
-    """The caller's number of each completion, as it will stand in `Batch.indices`."""
+    """The caller's number of each completion, for `Batch.indices`."""
     insertions: Sequence[Insertions] = ()
-    """Of each completion the tokens that do not count; empty: no completion has any."""
+    """The tokens of each completion that do not count; empty: no completion has any."""
 
     def length(self) -> int:
         """Number of tokens, the prompt counted once."""
         return len(self.prompt_ids) + sum(self.completion_lengths())
 
     def completion_lengths(self) -> list[int]:
-        """Number of tokens of each completion, those included that do not count."""
+        """Number of tokens of each completion, with those that do not count."""
         inserted = self.insertions or [()] * len(self.completions)
         return [
             len(ids) + sum(len(inserted_ids) for _, inserted_ids in places)
@@ -62,7 +62,7 @@ class Group:
         ]
 
     def whole_completions(self) -> list[tuple[list[int], list[int]]]:
-        """All tokens of each completion in order, and the place of each that counts among them."""
+        """All tokens of each completion, and the positions among them of those that count."""
         result = list[tuple[list[int], list[int]]]()
         inserted = self.insertions or [()] * len(self.completions)
         for token_ids, insertions in zip(self.completions, inserted, strict=True):
@@ -76,7 +76,7 @@ class Group:
 
 
 def freeze_insertions(insertions: Sequence[Sequence[Any]] | None) -> Insertions:
-    """Insertions of a row of a file, in which all are lists, or there are none."""
+    """Insertions from the lists in a row of a file; None: no insertions."""
     return tuple((place, tuple(ids)) for place, ids in insertions or ())
 
 
@@ -88,7 +88,7 @@ Row = Sequence[Group]
 class Batch:
     """Micro-batch of completions. Axes: `batch` completions, `row` rows of this rank's input.
 
-    Rows, positions and `counted` tokens are those of this rank; completions are those of all.
+    Rows, positions and `counted` tokens are this rank's; completions are those of all ranks.
     """
 
     indices: list[int]
@@ -96,17 +96,17 @@ class Batch:
     lengths: list[int]
     """Number of tokens of each completion that count."""
     local: slice
-    """The completions in this rank's rows; of a single process, all."""
+    """The completions in this rank's rows; all in a single process."""
     input_ids: Int[Tensor, "row seq"]
     position_ids: Int[Tensor, "row seq"] | None
     """None: 0, 1, 2, ... in every row."""
     attention_mask: (
         Bool[Tensor, "row 1 seq seq"] | Int[Tensor, "1 1 longest start"] | BlockMask | None
     )
-    """Of `attention.make_shared_mask`. None: causal; padding is on the right, which no token
-    attends to."""
+    """From `attention.make_shared_mask`. None: causal; padding is on the right, where no token
+    attends to it."""
     predict_index: Int[Tensor, " counted"]
-    """For each completion token that counts, the position before it, in the flattened input."""
+    """Position before each completion token that counts, in the flattened input."""
     last_index: Int[Tensor, " local"]
     """Position of the last token of each local completion, in the flattened input."""
     token_ids: Int[Tensor, "batch token"]
@@ -185,19 +185,19 @@ def micro_batches(
 ) -> Iterator[Batch]:
     """Batches of at most `compute.max_tokens` padded tokens, but at least one group each.
 
-    `max_tokens` bounds rows times longest row; completions of a group share a prompt up to
-    `row_tokens`, and in a longer group each has its own; groups share a row up to `pack_tokens`.
-    `pad_id` fills the right of shorter rows. Of N ranks that train one model each has an N-th of a
+    `max_tokens` bounds rows times longest row. Completions of a group share the prompt up to
+    `row_tokens`; in a longer group each has its own copy. Groups share a row up to `pack_tokens`.
+    `pad_id` fills the right of shorter rows. If N ranks train one model, each has an N-th of a
     batch's rows, and `max_tokens` bounds the rows of one rank.
     """
     world_size = sharding.get_world_size()
-    # Entries with equally many rows together: rows times longest row is then known beforehand.
+    # Entries with the same number of rows go together, so that rows times longest row is known.
     by_num_rows: dict[int, list[list[Row]]] = {}
     for rows in _make_rows(groups, compute):
         by_num_rows.setdefault(len(rows), []).append(rows)
     for num_rows, entries in sorted(by_num_rows.items()):
         lengths = [num_rows * max(_row_length(row) for row in rows) for rows in entries]
-        if world_size > 1:  # as many entries fit N inputs as N times those that fit one
+        if world_size > 1:  # N inputs hold N times as many entries
             num_fitting = [max(1, compute.max_tokens // length) for length in lengths]
             lengths = [-(-compute.max_tokens // number) for number in num_fitting]
         for numbers in token_budget_batches(lengths, world_size * compute.max_tokens):
@@ -235,7 +235,7 @@ def make_batch(
 ) -> Batch:
     """Tensors of a batch with these rows, dealt to `world_size` ranks.
 
-    In a row groups stand side by side, and of a group the prompt and then its completions.
+    A row is a sequence of groups; a group is its prompt and then its completions.
     """
     rows_by_rank = [rows[rank::world_size] for rank in range(world_size)]
     groups_by_rank = [[group for row in part for group in row] for part in rows_by_rank]
@@ -243,12 +243,12 @@ def make_batch(
     groups, rows = [group for part in groups_by_rank for group in part], rows_by_rank[rank]
     assert all(group.prompt_ids and all(group.completions) for group in groups), "an empty row"
     plain = all(len(row) == 1 and len(row[0].completions) == 1 for row in rows)
-    # A rank without a row reads a token of padding: all have to take part in a forward pass.
+    # A rank without a row reads a token of padding, since all ranks take part in a forward pass.
     width = max((_row_length(row) for row in rows), default=1)
     input_ids = torch.full((max(1, len(rows)), width), pad_id)
     position_ids = torch.zeros_like(input_ids)
-    # Numbers of each token's segment, a prompt or a completion, and of its prompt's. Padding is a
-    # segment of its own: it may see itself, so no row of the softmax is empty.
+    # Numbers of each token's segment, a prompt or a completion, and of its prompt's. Padding is
+    # another segment, which attends to itself, so no row of the softmax is empty.
     segments, prompts = torch.full_like(input_ids, -1), torch.full_like(input_ids, -1)
     predict_index: list[int] = []
     last_index: list[int] = []
@@ -303,7 +303,7 @@ def eval_no_grad(model: nn.Module) -> Iterator[None]:
 def pad_left(
     prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device
 ) -> dict[str, Int[Tensor, "prompt seq"]]:
-    """A model's inputs for prompts that all end in the last column, to be continued."""
+    """Model inputs for prompts padded on the left, as generation needs them."""
     rows = [torch.tensor(list(prompt)) for prompt in prompts]
     pad = partial(pad_sequence, batch_first=True, padding_side="left")
     attention = pad([torch.ones_like(row) for row in rows])

@@ -1,14 +1,14 @@
-r"""The form in which a model writes calls of tools: written, and read from what a model wrote.
+r"""Format of a model's tool calls: writing them, and parsing them from its output.
 
-It is that of the model's chat template, found by rendering two calls: what stands before, between
-and after the JSON objects, and the keys of name and arguments in them.
+It is the format of the model's chat template, inferred from a rendering of two calls: the text
+before, between and after the JSON objects, and the keys of name and arguments in them.
 
     <tool_call>\n{"name": .., "arguments": {..}}\n</tool_call>               Hermes, Qwen
-    {"name": .., "parameters": {..}}                                      Llama 3: one call alone
+    {"name": .., "parameters": {..}}                                      Llama 3: only one call
     [TOOL_CALLS] [{"name": .., "arguments": {..}, "id": ..}, {..}]         Mistral
     <tool>{"name": .., "arguments": {..}}</tool>           `turn_rendering.make_episode_template`
 
-Nothing that a model wrote is evaluated: it is JSON or an error.
+Output of a model is never evaluated as code: it is JSON or an error.
 """
 
 import json
@@ -24,22 +24,22 @@ from stages.models.chat_template import CALL, ID, TOOLS, USER
 from stages.models.model_tokenizer import once_per_template
 from stages.records.problems import ToolCall, Turn, split_thought
 
-_DECODER = json.JSONDecoder(strict=False)  # a text may have a newline as it is
+_DECODER = json.JSONDecoder(strict=False)  # a text may contain an unescaped newline
 ARGUMENTS_KEYS = ("arguments", "parameters")
-"""Of a call, in the usual forms; a model may write another than its template does."""
+"""Usual keys of a call's arguments; a model may write another key than its template."""
 
 
 class ReplyError(ValueError):
-    """A message of the assistant starts a call that cannot be read: expected and found."""
+    """A message of the assistant starts a call that cannot be parsed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallForm:
-    """What stands around the JSON objects of calls, and their keys."""
+    """Text around the JSON objects of calls, and their keys."""
 
     before: str
     between: str | None
-    """None: a turn has one call at most."""
+    """None: a turn has at most one call."""
     after: str
     name_key: str
     arguments_key: str
@@ -50,13 +50,13 @@ class CallForm:
         return " ".join((self.before, self.between or "", self.after))
 
     def read(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
-        """Content around the calls, and the calls.
+        """Parse a turn into the content around the calls, and the calls.
 
-        Spaces and newlines around the objects are as the model likes. As other projects' parsers
-        do, it takes a call without arguments, either usual key of these, and newlines in a text.
+        Any spaces and newlines may surround the objects. Like other projects' parsers, it accepts a
+        call without arguments, either usual key of arguments, and newlines in a text.
 
         Raises:
-            ReplyError: a call is started, and cannot be read.
+            ReplyError: a call is started but cannot be parsed.
         """
         contents, calls, rest = list[str](), list[ToolCall](), text
         while (start := self._find_start(rest, is_first=not calls)) >= 0:
@@ -76,18 +76,18 @@ class CallForm:
         return "\n".join(filter(None, parts)), tuple(calls)
 
     def _find_start(self, text: str, *, is_first: bool) -> int:
-        """Where the next call starts; -1: nowhere."""
+        """Position at which the next call starts; -1: there is none."""
         if words := self.before.split():
             return text.find(words[0])
-        # Calls begin with the first object, which has to be the beginning of the turn. Text of a
-        # model may be JSON with a name, too: arguments tell a call from it.
+        # Calls begin with the first object, which must begin the turn. Other text may also be JSON
+        # with a name, so only an object with arguments is a call.
         search = re.match if is_first else re.search
         name, arguments = re.escape(self.name_key), "|".join({self.arguments_key, *ARGUMENTS_KEYS})
         match = search(rf'\s*\{{\s*"{name}"\s*:\s*"[^"]*"\s*,\s*"({arguments})"\s*:', text)
         return -1 if match is None else match.start()
 
     def _read_calls(self, text: str, start: int, calls: list[ToolCall]) -> int | None:
-        """Add the calls that start at a place of `text`, and return their end; None: unreadable."""
+        """Add the calls that start at `start` in `text`, and return their end; None: unparsable."""
         position = self._match(self.before, text, start)
         while position is not None:
             try:
@@ -111,29 +111,29 @@ class CallForm:
         return None
 
     def _match(self, expected: str, text: str, position: int) -> int | None:
-        """End of `expected` at a position of `text`, whatever the spaces; None: it is not there."""
+        """End of `expected` at a position of `text`, with any spaces; None: it is not there."""
         pattern = r"\s*".join(["", *map(re.escape, expected.split()), ""])
         match = re.compile(pattern).match(text, position)
         return None if match is None else match.end()
 
 
 def read_call(entry: Any, index: int) -> ToolCall | None:
-    """Call number `index` of a turn, in OpenAI's form; None: it is none."""
+    """Call number `index` of a turn, in OpenAI's form; None: not a call."""
     function = entry.get("function", entry) if isinstance(entry, dict) else None
     if not isinstance(function, dict):
         return None
     places = [key for key in ARGUMENTS_KEYS if key in function]
     if len(places) != 1 and (places or not function.keys() <= {"name", "id", "type", "index"}):
-        return None  # without `arguments`, what else it says would be dropped
+        return None  # without `arguments`, other keys would be lost
     arguments = function[places[0]] if places else None
     return make_call(function.get("name"), arguments, entry.get("id"), index)
 
 
 def make_call(name: Any, arguments: Any, number: Any, index: int) -> ToolCall | None:
-    """Call number `index` of a turn; None: it has no name, or its arguments are no JSON object.
+    """Call number `index` of a turn; None: no name, or arguments that are not a JSON object.
 
-    `arguments` None: a call without any. Without an id of the model's own it gets one, of nine
-    characters, as Mistral's templates ask.
+    `arguments` None: a call without any. If the model wrote no id, the call gets one of nine
+    characters, as Mistral's templates require.
     """
     if arguments is None:
         arguments = dict[str, Any]()
@@ -147,7 +147,7 @@ def make_call(name: Any, arguments: Any, number: Any, index: int) -> ToolCall | 
         return None
     try:
         text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-        (name + text + (number or "")).encode()  # half a surrogate pair is no text
+        (name + text + (number or "")).encode()  # fails for half a surrogate pair
     except (ValueError, RecursionError):
         return None
     return ToolCall(name, text, number or f"call{index:05d}")
@@ -155,7 +155,7 @@ def make_call(name: Any, arguments: Any, number: Any, index: int) -> ToolCall | 
 
 @once_per_template
 def find_form(tokenizer: PreTrainedTokenizerBase) -> CallForm | None:
-    """The form of the model's calls; None: its chat template writes no JSON object for them."""
+    """The format of the model's calls; None: its chat template does not write them as JSON."""
     first = CALL, ToolCall(CALL.name, '{"x": 4}', ID)
     text = _write(tokenizer, first[:1])
     objects = [] if text is None else list(_find_objects(text, first[:1]))
@@ -173,7 +173,7 @@ def find_form(tokenizer: PreTrainedTokenizerBase) -> CallForm | None:
 
 
 def _write(tokenizer: PreTrainedTokenizerBase, calls: Sequence[ToolCall]) -> str | None:
-    """Text of a turn of calls, by the chat template; None: it refuses them."""
+    """Text of a turn of calls by the chat template; None: the template refuses them."""
     try:
         turn = Turn("assistant", "", calls=tuple(calls))
         _, reply = chat_template.render_reply([USER], turn, tokenizer, TOOLS)

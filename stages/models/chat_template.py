@@ -1,9 +1,9 @@
-"""Conversations by the chat template of a model: prompts, and replies with calls of tools.
+"""Rendering of conversations by a model's chat template: prompts, and replies with tool calls.
 
-The reply to a prompt is what the template adds to it when the reply is rendered as a turn, up to
-the token that ends a turn: content, reasoning and calls as the model writes them. A template that
-leaves a part of a turn out, or tools, or their results, loses what the data say; this is tried with
-small conversations, whose words have to be in the text, once for each kind of turn.
+The text of a reply is what the template adds to the prompt when the reply is a turn, up to the
+token that ends a turn: content, reasoning and calls as the model writes them. Some templates leave
+out parts of a turn, tools or their results. So each kind of turn is tried once, with a small
+conversation whose words must be in the text.
 """
 
 import json
@@ -21,25 +21,25 @@ PARAMETERS = {"type": "object", "properties": {"x": {"type": "integer", "descrip
 TOOLS = json.dumps([{"type": "function", "function": {
     "name": "add", "description": "Adds one", "parameters": PARAMETERS}}])  # fmt: skip
 ID = "abcdefghi"
-"""Of nine characters, as Mistral's templates ask for."""
+"""Of nine characters, as Mistral's templates require."""
 CALL = ToolCall("add", '{"x": 4711}', ID)
 WORDS = {"content": ("Wait.",), "reasoning": ("So it is.",), "calls": (CALL.name, "4711")}
-"""Of each part of an assistant's turn what its text has to have."""
+"""Words that the text of each part of an assistant's turn must contain."""
 FAILURES = (TemplateError, TypeError, ValueError)
-"""What a template raises that does not take a conversation: its own refusals, or Python's."""
+"""Exceptions of a template that cannot render a conversation."""
 
 
 def render_chat(
     turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase, tools: str | None = None
 ) -> str:
-    """Text of a conversation that the assistant is to continue; TemplateError: it is refused."""
+    """Text of a conversation that the assistant is to continue; TemplateError if it is refused."""
     return render_turns(turns, tokenizer, tools, is_prompt=True)
 
 
 def render_reply(
     turns: Sequence[Turn], reply: Turn, tokenizer: PreTrainedTokenizerBase, tools: str | None
 ) -> tuple[str, str]:
-    """Prompt and reply; the reply without the end of a turn and what follows it (`end_id`).
+    """Prompt and reply; the reply up to, and without, the end of the turn (`end_id`).
 
     Raises:
         TemplateError: the template refuses the turns, or renders the reply otherwise than after a
@@ -74,11 +74,10 @@ ANSWER = "Four it is."
 
 
 def begin_reply(prompt: str, reply: str, tokenizer: PreTrainedTokenizerBase) -> str:
-    """Text that stands between a prompt and the text of a reply, as the chat template writes it.
+    """Text that the chat template writes between a prompt and the text of a reply.
 
-    Often there is none. It is the end of a thought that the prompt has begun, Qwen3's empty
-    thought, the channel of gpt-oss, or a space, as of Llama 2. A reply with a thought begins
-    itself.
+    Often empty. Else it is the end of a thought that the prompt has begun, Qwen3's empty thought,
+    the channel of gpt-oss, or Llama 2's space. A reply with a thought needs none.
     """
     if end := close_thinking(prompt):
         return end
@@ -100,11 +99,11 @@ def _find_lead(tokenizer: PreTrainedTokenizerBase) -> str:
 def find_unrendered(
     turns: Iterable[Turn], tokenizer: PreTrainedTokenizerBase, tools: str | None
 ) -> str | None:
-    """Reason to refuse a conversation of which the template loses something; else None."""
+    """Reason to refuse a conversation: a part that the template leaves out; None: there is none."""
     if tokenizer.chat_template is None:
         return (
             "chat template: the model has none, and nothing else renders tools, their calls and "
-            "results, or reasoning. Take a model with one that does, or name what may be dropped "
+            "results, or reasoning. Take a model with one that does, or name the keys to drop "
             "under `ignore`"
         )
     kinds = ["tools"] if tools is not None else []
@@ -119,7 +118,7 @@ def find_unrendered(
 
 @once_per_template
 def find_lost_part(tokenizer: PreTrainedTokenizerBase, kind: str) -> str | None:
-    """Why a chat template is refused: a part of a conversation that it loses; None: it loses none.
+    """Reason to refuse a chat template: a part of a conversation that it leaves out; else None.
 
     Args:
         tokenizer: It has a chat template.
@@ -159,9 +158,9 @@ def render_turns(
     turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase, tools: str | None, *,
     is_prompt: bool,
 ) -> str:  # fmt: skip
-    """Text of a conversation, ready for the assistant's next turn (`is_prompt`) or not.
+    """Text of a conversation; with `is_prompt`, ready for the assistant's next turn.
 
-    TemplateError: the template refuses it, or leaves a turn of a prompt out.
+    TemplateError if the template refuses it, or leaves out a turn of a prompt.
     """
     roles = tuple(turn.role for turn in turns if turn.is_text)
     if is_prompt and (lost := find_lost_turn(tokenizer, roles)):
@@ -178,16 +177,16 @@ def render_turns(
 
 @once_per_template
 def find_lost_turn(tokenizer: PreTrainedTokenizerBase, roles: tuple[str, ...]) -> str | None:
-    """Why a prompt of turns with these roles is refused: it lacks the text of one; else None.
+    """Reason to refuse a prompt of turns with these roles: one that its text lacks; else None.
 
-    Many templates have no case for a system's turn, and render nothing of it; those of models that
-    see images may render nothing of a text that is no list of parts.
+    Many templates ignore a system turn; those of models that read images may ignore content that is
+    a text and not a list of parts.
     """
     messages = [{"role": role, "content": f"Words {i}."} for i, role in enumerate(roles)]
     try:
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     except FAILURES:
-        return None  # refused where the conversation itself is rendered
+        return None  # an error of the conversation itself
     lost = next((message for message in messages if message["content"] not in str(text)), None)
     if lost is None:
         return None
@@ -199,9 +198,9 @@ def find_lost_turn(tokenizer: PreTrainedTokenizerBase, roles: tuple[str, ...]) -
 
 @once_per_template
 def takes_text_arguments(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether the template wants arguments of calls as JSON text, and not as an object.
+    """Whether the template takes arguments of calls as JSON text, and not as an object.
 
-    So it does if it cannot render an object, or prints it as Python does.
+    It does if it cannot render an object, or prints it as Python does.
     """
     message = _to_message(Turn("assistant", "", calls=(CALL,)), are_texts=False)
     messages = [_to_message(USER, are_texts=False), message]
@@ -213,7 +212,7 @@ def takes_text_arguments(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def _to_message(turn: Turn, *, are_texts: bool) -> dict[str, Any]:
-    """A turn as chat templates read it."""
+    """A turn as a message for chat templates."""
     message: dict[str, Any] = {"role": turn.role, "content": turn.content}
     if turn.reasoning:
         message |= dict.fromkeys(REASONING_KEYS, turn.reasoning)

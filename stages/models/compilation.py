@@ -1,16 +1,16 @@
-"""Decoder layers compiled by torch.compile: norms, rotation, casts and sums become few kernels.
+"""Compilation of decoder layers by torch.compile, which fuses norms, rotation, casts and sums.
 
 Layers are compiled one by one (torch's "regional compilation"), so that one graph serves all layers
-of a model, and for any number of rows and tokens. Attention has kernels of its own and stays
-outside. Compiled code is kept in `FOLDER`, where the next process reads it.
+of a model, and for any number of rows and tokens. Attention has its own kernels and is not
+compiled. `FOLDER` caches the compiled code for later processes.
 
-A kernel may add in an order that depends on the sizes that were seen when it was compiled. A run
-that resumes sees others first than one that was never stopped. So before the first batch of a kind
-(one row or several, with gradients or without) comes a pass of a fixed size, whose result is thrown
-away: compiled code, and so every bit, follows from the model alone. For the same reason Inductor
-measures no variants of a kernel against each other.
+The order of a kernel's sums may depend on the sizes at its compilation, and a resumed run begins
+with other sizes than an uninterrupted one. So before the first batch of a kind (one row or several,
+with gradients or without) comes a pass of a fixed size, whose result is discarded: compiled code,
+and so every bit, depends only on the model. For the same reason Inductor does not benchmark
+variants of a kernel.
 
-With a cache of keys and values, as in sampling, layers run as they are (`uncompiled`).
+With a key/value cache, as in sampling, layers run uncompiled (`uncompiled`).
 """
 
 import os
@@ -29,11 +29,12 @@ from stages.models import attention, sharding
 FOLDER = Path(".pipe/compiled")
 BACKEND = "inductor"
 AUTO_PARAMETERS = 100_000_000
-"""Size from which `auto` compiles on a GPU: smaller models are bound by the start of kernels."""
+"""Size from which `auto` compiles on a GPU: smaller models are bound by kernel launches."""
 FIXED_TOKENS = 512
-"""Tokens of a row of the first pass of a kind."""
+"""Tokens per row of the first pass of a kind."""
 MAX_GRAPHS = 256
-"""Kinds of batches times models of a process: after torch's 8 layers would run uncompiled."""
+"""Limit of kinds of batches times models in a process; beyond torch's default, 8, layers would run
+uncompiled."""
 _IS_UNCOMPILED = ContextVar("is_uncompiled", default=False)
 
 
@@ -42,18 +43,18 @@ def is_chosen(
     model: nn.Module,
     device: torch.device,
 ) -> bool:
-    """Whether `compute.compile` means this model, on this device, in this process group.
+    """Whether `compute.compile` compiles this model, on this device, in this process group.
 
     `auto` leaves out an architecture that does not name the class of its layers.
 
-    A ValueError for True where several ranks train the model: a rank's first batch of a kind would
-    be another's second, and its pass of a fixed size would wait for weights for ever.
+    A ValueError for True if several ranks train the model: the first batch of a kind on one rank
+    may be the second on another, and its pass of a fixed size would wait for weights forever.
     """
     is_single = sharding.get_world_size() == 1
     if setting is True and not is_single:
         raise ValueError(
             "compute.compile: expected auto or false with num_processes above 1, found true: "
-            "layers that are sharded are not compiled. Set it to auto."
+            "sharded layers are not compiled. Set it to auto."
         )
     if setting == "auto":
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -64,7 +65,7 @@ def is_chosen(
 
 
 def compile_layers(model: PreTrainedModel, body: nn.Module) -> None:
-    """Compile the decoder layers of a model, in place and at their first use.
+    """Compile the decoder layers of a model, in place, at their first use.
 
     `body`: the model without its head. A ValueError for an architecture that does not name its
     layers' class.
@@ -81,8 +82,8 @@ def compile_layers(model: PreTrainedModel, body: nn.Module) -> None:
     import torch._functorch.config as autograd
     import torch._inductor.config as inductor
 
-    inductor.deterministic = True  # else kernels are chosen by the clock
-    autograd.force_non_lazy_backward_lowering = True  # in the pass of a fixed size, too
+    inductor.deterministic = True  # else kernels are chosen by timing
+    autograd.force_non_lazy_backward_lowering = True  # in the fixed-size pass, too
     dynamo.recompile_limit = dynamo.accumulated_recompile_limit = MAX_GRAPHS
     dynamo.fail_on_recompile_limit_hit = True
     outside: Any = torch.compiler.disable(attention.attend)
@@ -94,14 +95,14 @@ def compile_layers(model: PreTrainedModel, body: nn.Module) -> None:
 
 
 def _compile_kind(body: Any, _: Any, inputs: dict[str, Any]) -> None:
-    """Before the first batch of a kind, a pass of `FIXED_TOKENS` of the same kind."""
+    """Hook: before the first batch of a kind, run a pass of `FIXED_TOKENS` of that kind."""
     if inputs.get("past_key_values") is not None or inputs.get("input_ids") is None:
         return
-    if _IS_UNCOMPILED.get():  # the kind is still to be compiled
+    if _IS_UNCOMPILED.get():  # the kind will be compiled later
         return
     input_ids, position_ids = inputs["input_ids"], inputs.get("position_ids")
     flags = (getattr(module, "disable_adapters", None) for module in body.modules())
-    # A layer of peft has a flag of that name, a model of transformers a method.
+    # In peft's layers the name is a flag, in transformers' models a method.
     is_plain = next((flag for flag in flags if isinstance(flag, bool)), False)
     kind = (
         len(input_ids) == 1, position_ids is None, torch.is_grad_enabled(), body.training, is_plain,
@@ -120,7 +121,7 @@ def _compile_kind(body: Any, _: Any, inputs: dict[str, Any]) -> None:
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Context in which compiled layers run as they are."""
+    """Context in which compiled layers run uncompiled."""
     token = _IS_UNCOMPILED.set(True)
     try:
         with torch.compiler.set_stance("force_eager"):

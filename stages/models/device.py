@@ -2,15 +2,15 @@
 
 torch's wheels for x86-64 compute matrix products and elementary functions by Intel's MKL.
 `MKL_CBWR=AVX2` fixes the order of its sums (Intel, "Developer Guide for oneMKL", chapter "Obtaining
-Numerically Reproducible Results"), but on other makers' processors MKL goes by their name and not
-by their instructions: it refuses the setting, and offers COMPATIBLE alone, which is 2.5 times
-slower. So MKL's cached answer to the question whether the processor is Intel's is set to yes (the
-same, by another way: de Kok, "Intel MKL on AMD Zen", 2020, danieldk.eu). The code that then runs is
-the same everywhere, attention, gradients and LAPACK included, and nothing is slower than without.
+Numerically Reproducible Results"). On other makers' processors, though, MKL goes by their name and
+not by their instructions: it refuses the setting, and offers only COMPATIBLE, which is 2.5 times
+slower. So MKL's cached answer to the question whether the processor is Intel's is set to yes (de
+Kok, "Intel MKL on AMD Zen", 2020, danieldk.eu, does the same in another way). The same code then
+runs everywhere, attention, gradients and LAPACK included, and nothing is slower than without.
 
-Not covered: `torch.log`, `sqrt` and `pow` of float64, and `log2` and `log10`, which MKL takes from
-the processor's approximate 1/x and 1/√x; no stage uses them. tests/stages/models/test_device.py
-says what was compared between which processors.
+Not covered: `torch.log`, `sqrt` and `pow` of float64, and `log2` and `log10`, which MKL computes
+from the processor's approximate 1/x and 1/√x; no stage uses them.
+tests/stages/models/test_device.py has the comparisons between processors.
 """
 
 import ctypes
@@ -30,14 +30,14 @@ logger = logging.getLogger(__name__)
 
 LIBRARY = Path(torch.__path__[0]) / "lib" / "libtorch_cpu.so"
 QUESTION = "mkl_serv_intel_cpu_true"
-"""MKL function that says whether the processor is Intel's, and caches the answer."""
+"""MKL function that returns whether the processor is Intel's, and caches the answer."""
 LOAD, REST = bytes.fromhex("8b05"), bytes.fromhex("85c07801c3")
 """Its first instructions: `mov eax, [rip + distance]` (the cached answer), `test eax, eax`, `js`
 (below 0: ask the processor), `ret`."""
 UNKNOWN, YES = -1, 1
 INTEL = "GenuineIntel"
 BRANCH = 10
-"""MKL_CBWR_AVX2 of MKL's headers."""
+"""Value of MKL_CBWR_AVX2 in MKL's headers."""
 
 
 class ComputeConfig(Params):
@@ -45,26 +45,26 @@ class ComputeConfig(Params):
 
     dtype: Literal["float32", "bfloat16"]
     """Precision of matrix products, of weights that are not trained (references, scorers, judges,
-    samplers) and of policies as they are saved. Weights in training and their optimizer stay in
-    float32: steps of a small learning rate would be lost in the rounding of bfloat16."""
+    samplers) and of saved policies. Weights in training and their optimizer stay in float32: steps
+    of a small learning rate would be lost in the rounding of bfloat16."""
     rounding: Literal["pinned", "native"] = "pinned"
-    """Instructions on a CPU: pinned, the same bits on every x86-64 processor with AVX2; native, the
-    widest of this machine, faster with AVX-512 or AMX, the same bits on processors of its kind
-    alone."""
+    """Instructions on a CPU. pinned: the same bits on every x86-64 processor with AVX2. native: the
+    widest instructions of this machine, faster with AVX-512 or AMX, the same bits only on
+    processors of its kind."""
     compile: bool | Literal["auto"] = "auto"
-    """Compile decoder layers (`models/compilation`); auto: on a GPU from 100 M parameters, where
-    one process trains a model."""
+    """Whether decoder layers are compiled (`models/compilation`); auto: on a GPU, from 100 M
+    parameters, if one process trains a model."""
     gradient_checkpointing: bool | Literal["auto"]
-    """Recompute activations in the backward pass: less memory, about a third more time, the same
-    bits; auto: on a GPU, where a stage would take more than 80 % of its memory without
+    """Whether activations are recomputed in the backward pass: less memory, about a third more
+    time, the same bits; auto: on a GPU, if a stage would else take more than 80 % of its memory
     (`planning/checkup`)."""
     max_tokens: int = Field(gt=0)
     """Padded tokens in a micro-batch; changes memory and rounding, nothing else."""
     row_tokens: int = Field(ge=0)
     """Completions of a prompt share one copy of it in rows up to this length; 0: never."""
     pack_tokens: int = Field(ge=0)
-    """Prompts with their completions stand side by side in rows up to this length (and up to
-    `max_tokens`), none attending to another; a longer one has rows of its own; 0: all have."""
+    """Prompts with their completions are packed into rows up to this length (and up to
+    `max_tokens`), none attending to another; longer ones, and with 0 all, have separate rows."""
     max_batch: int = Field(gt=0)
     """Sequences decoded side by side by the transformers engine."""
 
@@ -78,14 +78,14 @@ COMPUTE = ComputeConfig(
     pack_tokens=0,
     max_batch=256,
 )
-"""Default of what is used without a params.yaml: `stages.library` and tests."""
+"""Default where there is no params.yaml: in `stages.library` and in tests."""
 
 
 def setup(config: ComputeConfig) -> torch.device:
     """Make torch deterministic and join the process group.
 
-    Returns the first visible GPU, or the CPU. A ValueError if this process was started with another
-    rounding than `config` has (`params.adopt_rounding`).
+    Returns the first visible GPU, or the CPU. A ValueError if this process was started with a
+    rounding other than `config.rounding` (`params.adopt_rounding`).
     """
     if config.rounding != stages.ROUNDING:
         raise ValueError(
@@ -99,8 +99,8 @@ def setup(config: ComputeConfig) -> torch.device:
     # The same as `use_deterministic_algorithms(True)` without its import of torch's compiler and of
     # sympy, 0.6 s in the process of every seed.
     torch.set_deterministic_debug_mode("error")
-    # torch would write NaN into each new tensor, in case something reads it before it is written:
-    # on a GPU a fourth of the kernels of a decoding step.
+    # torch would fill each new tensor with NaN, in case it is read before it is written: a fourth
+    # of the kernels of a decoding step on a GPU.
     torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu":
@@ -124,9 +124,9 @@ def setup(config: ComputeConfig) -> torch.device:
 def pin_instructions() -> None:
     """Pin the instructions of this process, unless `compute.rounding` is native.
 
-    To be called before the first operation of torch: libraries that have computed have chosen
-    their instructions, and a warning names them. A ValueError for a processor without AVX2, and
-    for an MKL other than that of torch's wheels.
+    Call this before the first operation of torch: libraries that have computed have chosen their
+    instructions, and a warning names them. A ValueError for a processor without AVX2, and for an
+    MKL other than that of torch's wheels.
     """
     if stages.ROUNDING != "pinned":
         return
@@ -134,7 +134,7 @@ def pin_instructions() -> None:
         raise ValueError(
             f"expected an x86-64 processor with AVX2 and FMA, on which results are the same to the "
             f"bit, found one without {', '.join(missing)}. Run on another one, or accept results "
-            f"of this one alone: set compute.rounding: native."
+            f"that only this kind reproduces: set compute.rounding: native."
         )
     answer = _cached_answer() if torch.backends.mkl.is_available() else None
     if answer is not None:
@@ -170,7 +170,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _cached_answer() -> ctypes.c_int | None:
-    """Memory of the answer of `QUESTION`; None where the function is missing, or another."""
+    """Memory of the cached answer of `QUESTION`; None if the function is missing or differs."""
     function = getattr(_library(), QUESTION, None) if LIBRARY.exists() else None
     if function is None:
         return None
@@ -179,6 +179,6 @@ def _cached_answer() -> ctypes.c_int | None:
     code = ctypes.string_at(start, size + len(REST))
     if not (code.startswith(LOAD) and code.endswith(REST)):
         return None
-    # The distance counts from the end of the instruction that has it.
+    # The distance counts from the end of the first instruction.
     distance = int.from_bytes(code[len(LOAD) : size], "little", signed=True)
     return ctypes.c_int.from_address(start + size + distance)

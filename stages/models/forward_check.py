@@ -1,10 +1,10 @@
 """Forward passes, and the check at load that they give the model's own hidden states and logits.
 
 Logits are computed only at the positions that count: the hidden states of the model's body
-(`get_body`), then its output matrix (`get_output_embeddings`). Some architectures do more on the
-way: they scale logits, cap them, leave some out, or have a further layer. And some layers do not
-respect the masks and positions of a shared row. Both show on a few tokens, whatever the
-architecture is called. A constant factor is kept, as `model.logit_factor`; the rest is refused.
+(`get_body`) times its output matrix (`get_output_embeddings`). Some architectures do more: they
+scale or cap logits, leave some out, or have a further layer. And some layers ignore the masks and
+positions of a shared row. A few tokens show both, whatever the architecture's name. A constant
+factor becomes `model.logit_factor`; the rest is refused.
 """
 
 from typing import Any, NoReturn
@@ -23,17 +23,17 @@ GROUPS = (
     Group(prompt_ids=[6], completions=[[7, 3]], indices=[2]),
 )
 ROWS = [[part] for group in GROUPS for part in split_group(group, 0)]
-"""A row for each completion."""
+"""Batch with one row per completion."""
 LARGE_LOGIT = 100.0
-"""Size to which some logits are scaled: a cap does little to the small ones of random weights."""
+"""Size to which some logits are scaled: a cap hardly changes the small logits of random weights."""
 TOLERANCE = 0.03
-"""Largest `relative_gap`. Rounding in float32 makes 1e-6 with random weights; with SmolLM2-135M's,
-where the first token's states are huge, 3e-5 on a CPU and 2e-3 on an H200. A layer that ignores
-masks or positions makes 0.4 and more."""
+"""Largest `relative_gap` accepted. Rounding in float32 gives 1e-6 with random weights; with
+SmolLM2-135M's, where the first token's states are huge, 3e-5 on a CPU and 2e-3 on an H200. A layer
+that ignores masks or positions gives 0.4 and more."""
 
 TRAINING_TOLERANCE = 0.005
-"""Largest `relative_gap` between training and evaluation of one batch, where nothing but noise
-differs."""
+"""Largest `relative_gap` accepted between hidden states of a batch in training and in evaluation,
+which differ only by noise."""
 
 
 def get_body(model: nn.Module) -> nn.Module:
@@ -54,7 +54,7 @@ def compute_hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "posi
 
 
 def get_output_layer(model: PreTrainedModel) -> OutputLayer:
-    """The layer from hidden states to logits; a ValueError where it is not linear."""
+    """The layer from hidden states to logits; a ValueError if it is not linear."""
     head = model.get_output_embeddings()
     if not isinstance(head, nn.Linear):
         raise ValueError(
@@ -65,11 +65,11 @@ def get_output_layer(model: PreTrainedModel) -> OutputLayer:
 
 
 def check_forward(model: PreTrainedModel, *, shared: bool) -> None:
-    """Raise a ValueError where forward passes here differ from the model's, in float32.
+    """Raise a ValueError if forward passes of this module differ from the model's, in float32.
 
-    With any head, hidden states in a row that groups share (with `shared`) have to be those of
-    separate rows, and independent of the padding after them. Of a language model, logits have to be
-    the output layer's of these hidden states.
+    With any head, hidden states in a row that groups share (with `shared`) have to equal those of
+    separate rows, whatever padding comes after them. A language model's logits have to be the
+    output layer applied to these hidden states.
     """
     separate = make_batch(ROWS, 0, model.device)
     with eval_no_grad(model), torch.autocast(model.device.type, enabled=False):
@@ -94,10 +94,10 @@ def check_forward(model: PreTrainedModel, *, shared: bool) -> None:
 
 
 def check_training(model: PreTrainedModel) -> None:
-    """Raise a ValueError where hidden states in training differ from those in evaluation.
+    """Raise a ValueError if hidden states in training differ from those in evaluation.
 
-    `prepare_model` switches dropout off where modules hold it. Falcon reads it from its
-    configuration, and some routers of experts add noise of their own.
+    `prepare_model` switches off dropout that modules hold. Falcon reads it from its configuration
+    instead, and some routers of experts add noise.
     """
     batch = make_batch(ROWS, 0, model.device)
     devices = [model.device] if model.device.type == "cuda" else []
@@ -113,9 +113,9 @@ def check_training(model: PreTrainedModel) -> None:
     if gap > TRAINING_TOLERANCE:
         raise ValueError(
             f"{_describe(model)}: expected the same hidden states in training as in evaluation, "
-            f"found them {gap:.1%} apart: it adds noise in training, as where experts are chosen "
-            f"at random, so that log-probabilities before and after an update would be of "
-            f"different functions. Set that to 0 in config.json (its keys with dropout or jitter), "
+            f"found them {gap:.1%} apart: it adds noise in training, such as a random choice of "
+            f"experts, so that log-probabilities before and after an update would be of different "
+            f"functions. Set that noise to 0 in config.json (keys with dropout or jitter), "
             f"or use a model of another architecture, such as Llama or Qwen."
         )
 
@@ -124,8 +124,8 @@ def _refuse_rows(model: PreTrainedModel, problem: str, *, shared: bool) -> NoRet
     where = "in rows that completions or prompts share" if shared else "whatever comes after"
     raise ValueError(
         f"{_describe(model)}: expected the same hidden states {where}, found {problem:.200}: some "
-        f"layer does not take masks and positions, such as attention of its own or one with a "
-        f"recurrent state. "
+        f"layer ignores masks or positions, such as custom attention or a layer with a recurrent "
+        f"state. "
         + (
             "Set compute.row_tokens and compute.pack_tokens to 0."
             if shared
@@ -139,8 +139,8 @@ def _check_logits(
 ) -> Float[Tensor, "counted hidden"]:
     """Compare the model's logits of `batch` with its output layer's; returns its hidden states.
 
-    The last row's hidden states are scaled between the body and what follows, by a factor that
-    takes the largest logit of `hidden` to `LARGE_LOGIT`.
+    Between the body and the layers after it, the last row's hidden states are scaled by the factor
+    that takes the largest logit of `hidden` to `LARGE_LOGIT`.
     """
     weight, bias = get_output_layer(model)
     if hidden.shape[-1] != weight.shape[-1]:
@@ -160,7 +160,7 @@ def _check_logits(
         logits = model(input_ids=batch.input_ids, use_cache=False).logits
     finally:
         hook.remove()
-    if not states:  # a model that calls a part of its body, as OPT does
+    if not states:  # a model that calls only a part of its body, as OPT does
         states.append(compute_hidden_states(model, batch)[batch.predict_index])
         scales.fill_(1)
     logits = logits.flatten(0, 1)[batch.predict_index]
@@ -182,7 +182,7 @@ def _refuse_logits(model: PreTrainedModel, problem: str) -> NoReturn:
     raise ValueError(
         f"{_describe(model)}: expected logits that are the output layer (get_output_embeddings) of "
         f"the last hidden states (base_model), or of these times a constant, found {problem}, as "
-        f"where logits are capped or left out or come of a further layer: its log-probabilities "
+        f"if logits are capped or left out, or a further layer follows: its log-probabilities "
         f"would be wrong here. Use a model of another architecture, such as Llama or Qwen."
     )
 

@@ -1,15 +1,15 @@
-"""A chat template whose earlier turns stay as they were sampled, thoughts included.
+"""Chat template whose earlier turns stay as they were sampled, thoughts included.
 
 Templates of thinking models leave the thoughts out of earlier turns (Qwen3 once the user writes
 again, DeepSeek-R1 always). In an episode of several turns a policy would then read other tokens in
 use than in training, so such a template is refused (`turn_rendering`). `keep_thoughts` wraps it in
-another one (kept_thoughts.chat.j2), which everything that reads chat templates renders: each turn
-of the assistant is what the model's template writes of it as the last turn, with the thoughts that
-it drops, and between two turns stands what the model's template writes there. A conversation
-without earlier turns of the assistant is rendered as before. A client may send the thoughts beside
-the content (`reasoning_content`) or in it, as they were sampled.
+another template (kept_thoughts.chat.j2), for everything that reads chat templates. The wrapper
+renders each turn of the assistant as the model's template renders a last turn, with its thoughts,
+and the text between two turns as that template does. A conversation without earlier turns of the
+assistant is rendered as before. A client may send the thoughts beside the content
+(`reasoning_content`) or in it, as they were sampled.
 
-It takes a template that ends every turn of the assistant with the same token.
+The wrapped template has to end every turn of the assistant with the same token.
 """
 
 import json
@@ -22,15 +22,15 @@ from stages.models.turn_rendering import TurnRenderer
 from stages.records.problems import THOUGHTS
 
 KEEP = "keep_thoughts"
-"""The word for it in `model.chat_template`."""
+"""Value of `model.chat_template` that asks for it."""
 WRAPPER = Path(__file__).with_suffix(".chat.j2")
 FIRST_WORDS = "{%- macro original("
 
 
 def keep_thoughts(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Wrap the chat template, in place; of several, each. One that is wrapped stays as it is.
+    """Wrap the chat template, or each of several, in place; a wrapped one stays as it is.
 
-    ValueError: it knows no thoughts, or wrapped it still does not fit episodes of several turns.
+    A ValueError if it has no thoughts, or does not fit episodes of several turns when wrapped.
     """
     templates = str(tokenizer.chat_template)
     if FIRST_WORDS in templates:
@@ -54,6 +54,6 @@ def keep_thoughts(tokenizer: PreTrainedTokenizerBase) -> None:
         TurnRenderer(tokenizer).check(None)
     except ValueError as error:
         raise ValueError(
-            f"model.chat_template: expected a template of which thoughts can be kept, found: "
+            f"model.chat_template: expected a template whose thoughts can be kept, found: "
             f"{error} Name a template of your own: data/raw/<file>.jinja"
         ) from error

@@ -1,12 +1,12 @@
 """Tokenization of preference pairs and step-labelled solutions from a source.
 
-The prompt of a pair is rendered by the tokenizer's chat template if it has one, else it is the
-source's plain form (a transcript, or the text itself) after `prompting.get_bos_text`; that of a
-solution is rendered as in prepare_data. Prompt and answers are tokenised separately, as when a
-model samples, and an answer ends with `model_tokenizer.end_id`. A solution is tokenised step by
-step, each step with the separator after it, the last of a finished solution with that
-end: in joined text the end of a step might be in the middle of a token. Before an answer and the
-first step stands what the chat template puts there (`chat_template.begin_reply`).
+The tokenizer's chat template renders the prompt of a pair; without one it is the source's plain
+form (a transcript, or the text itself) after `prompting.get_bos_text`. The prompt of a solution is
+rendered as in prepare_data. Prompt and answers are tokenised separately, as when a model samples,
+and an answer ends with `model_tokenizer.end_id`. A solution is tokenised step by step, each step
+with its separator, the last of a finished solution with the end token, since in joined text a step
+might end in the middle of a token. An answer or first step begins with the text of
+`chat_template.begin_reply`.
 """
 
 from collections import Counter
@@ -30,13 +30,13 @@ RowT = TypeVar("RowT")
 
 @dataclass(kw_only=True, slots=True)
 class EncodedLabels(Generic[RawT, RowT]):
-    """Tokenised pairs or solutions, in their order, and those left out."""
+    """Tokenised pairs or solutions, in order, and those left out."""
 
     rows: list[RowT] = field(default_factory=list)
     rejected: list[tuple[RawT, str]] = field(default_factory=list)
     """Rows that no model can read, each with the reason."""
     over_long: list[tuple[RawT, str]] = field(default_factory=list)
-    """Rows that are longer than allowed, whole, each with the reason."""
+    """Rows that are longer than allowed, each with the reason."""
 
 
 def encode_pairs(
@@ -60,7 +60,7 @@ def encode_pairs(
 def encode_labelled(
     raws: Sequence[RawLabelled], tokenizer: PreTrainedTokenizerBase, *, max_tokens: int
 ) -> EncodedLabels[RawLabelled, tuple[RawLabelled, UnpairedExample]]:
-    """Tokenised completions with their labels, each with its raw one; limits as of pairs."""
+    """Tokenised completions with their labels, each with its raw row; limits as for pairs."""
     return _encode_answers(
         raws, tokenizer, max_tokens, lambda raw: [raw.completion],
         lambda raw, prompt, _, ids: UnpairedExample(
@@ -78,10 +78,10 @@ def _encode_answers(
     list_answers: Callable[[AnswersT], list[str]],
     make_row: Callable[[AnswersT, str, list[str], list[list[int]]], RowT],
 ) -> EncodedLabels[AnswersT, tuple[AnswersT, RowT]]:  # fmt: skip
-    """Answers to prompts, tokenised; those that are rejected or over-long are set apart.
+    """Tokenised answers to prompts, and those that are rejected or over-long.
 
-    `make_row` takes the raw row, the prompt, the answers with what a template or the source has
-    before them (`plain_lead`), and the tokens of the prompt and of each answer.
+    `make_row` takes the raw row, the prompt, the answers with the text that a template or the
+    source has before them (`plain_lead`), and the tokens of the prompt and of each answer.
     """
     encoded = EncodedLabels[AnswersT, tuple[AnswersT, RowT]]()
     specials = prompting.special_token_texts(tokenizer)
@@ -116,7 +116,7 @@ def _encode_answers(
 
 
 def _prompt_id(prompt: str) -> str:
-    """Problem id of a prompt's text: pairs of one prompt are one problem."""
+    """Problem id from a prompt's text: pairs with the same prompt are one problem."""
     return f"prompt-{blake2b(prompt.encode(), digest_size=8).hexdigest()}"
 
 
@@ -132,7 +132,8 @@ def encode_steps(
 
     A solution is over-long if it has more than `max_tokens` tokens: prompt, steps, and a step token
     after each, at which a process model scores. It is rejected if it spells a special token. Rows
-    of one problem share its id and are numbered: if the source has no id, it is of the prompt.
+    of one problem share its id and are numbered; without an id in the source, it comes from the
+    prompt.
     """
     encoded = EncodedLabels[RawSteps, StepLabels]()
     specials = prompting.special_token_texts(tokenizer)
@@ -145,7 +146,8 @@ def encode_steps(
             encoded.rejected.append((raw, reason))
             continue
         first, *others = raw.steps
-        # As a policy writes it; of what stands before a reply, a part up to a separator is a step.
+        # As a policy writes it: if the text before a reply has a separator, its part up to there is
+        # a step.
         first = chat_template.begin_reply(prompt, first, tokenizer) + first
         text = step_files.cut_steps(replace(raw, steps=[first, *others]), separator)
         *steps, last = text.steps

@@ -1,9 +1,9 @@
-"""Files of the base model: whether they are whole, their digests, and a GGUF file converted.
+"""Files of the base model: completeness, digests, and conversion from GGUF.
 
 GGUF is the format of llama.cpp: weights, often quantised, with tokenizer and chat template in one
-file. Such a file is converted once, by transformers' own reader, to a folder of safetensors in
-float32 (`FOLDERS`), which everything else reads like any other model. `package:<name>/<file>` is a
-file in an installed Python package.
+file. Such a file is converted once, by transformers' reader, to a folder of safetensors in float32
+(`FOLDERS`), which everything else reads like any other model. `package:<name>/<file>` is a file in
+an installed Python package.
 """
 
 import functools
@@ -24,17 +24,17 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from stages.config import Params
 
 INDEX = "model.safetensors.index.json"
-"""File that names the safetensors file of each weight, where there are several."""
+"""File that names the safetensors file of each weight, if there are several."""
 GGUF, PACKAGE = ".gguf", "package:"
 FOLDERS = Path(".pipe/gguf")
-"""Converted files, a folder for each digest: made again where it is deleted."""
+"""Folder of converted models, one folder per digest: a deleted one is made again."""
 DESCRIPTION = "converted.json"
 ORIGIN = "origin.json"
-"""In the folder of the base model's tokenizer: the digests of the weights (`Origin`)."""
+"""File with the digests of the weights (`Origin`), in the folder of the base model's tokenizer."""
 READ = (".safetensors", ".json", ".jinja", ".model", ".txt", GGUF)
-"""Ends of the names of files that transformers reads."""
+"""Suffixes of the files that transformers reads."""
 NAMED_TEMPLATES = "additional_chat_templates"
-"""Folder of the chat templates that have names, as `tool_use`."""
+"""Folder of the chat templates that have names, such as `tool_use`."""
 
 
 class Origin(Params):
@@ -43,7 +43,7 @@ class Origin(Params):
     files: dict[str, str]
     """Path in the folder, or a GGUF file's name -> SHA-256."""
     quantisation: str | None
-    """Of a GGUF file the most frequent type of its tensors, such as Q4_1, before conversion."""
+    """Most frequent type of a GGUF file's tensors before conversion, such as Q4_1."""
 
 
 def is_local(path: str) -> bool:
@@ -52,7 +52,7 @@ def is_local(path: str) -> bool:
 
 
 def locate_folder(path: str) -> str:
-    """The folder of `model.path`, of a GGUF file the converted one; a hub id as it is."""
+    """Folder of `model.path`, converted if it is a GGUF file; a hub id as it is."""
     return str(convert_gguf(locate_gguf(path))) if path.endswith(GGUF) else path
 
 
@@ -104,12 +104,12 @@ def _convert(file: Path, folder: Path) -> None:
             file.parent, dtype=torch.float32, use_safetensors=True, **place
         )
         tokenizer = AutoTokenizer.from_pretrained(file.parent, **place)
-    except Exception as error:  # whatever the libraries make of the file
+    except Exception as error:  # any error of the libraries about the file
         raise ValueError(
             f"{file}: expected a GGUF file of a causal language model that transformers reads, "
             f"found: {' '.join(str(error).split()):.200}"
         ) from error
-    # Saved as what it is now: weights without a quantisation.
+    # The weights are saved as they are now: without a quantisation.
     config: Any = model.config
     del config.quantization_config
     plain = type(model)(config)
@@ -162,7 +162,7 @@ def read_template(path: str | None) -> str | None:
 
 
 def check_model_files(path: str | None) -> None:
-    """Raise a ValueError, before any work, for a folder without a whole model in safetensors."""
+    """Raise a ValueError, before any work, if a folder has no whole model in safetensors."""
     folder = Path(path or "")
     if path is None or not folder.is_dir():
         return

@@ -1,8 +1,8 @@
-"""Tokenizers: that of a model, or one trained for the tiny model.
+"""Tokenizers: a model's, or one trained for the tiny model.
 
-The trained one is byte-level BPE, with a token for every whole number below 200: with a token for
-each digit, a small model learns arithmetic too slowly for reinforcement learning in minutes. Any
-text can be encoded and decoded without loss.
+The trained one is byte-level BPE with a token for every integer from 0 to 199: with a token for
+each digit, a small model learns arithmetic too slowly for reinforcement learning in minutes. It
+encodes and decodes any text without loss.
 """
 
 import datetime
@@ -23,16 +23,16 @@ Words = ParamSpec("Words")
 Value = TypeVar("Value")
 NUM_INTEGERS = 200
 PAD, EOS, STEP = "<|pad|>", "<|end|>", "<|step|>"
-# A number keeps the space before it, as words do; longer numbers split from the left, three
-# digits at a time; a newline is a token of its own.
+# A number includes the space before it, as words do; longer numbers split from the left, three
+# digits at a time; a newline is a separate token.
 PRE_TOKEN = Regex(r"\n| ?\d{1,3}| ?[^\s\d\p{P}\p{S}]+| ?[\p{P}\p{S}]+|\s")
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Tokenizer with words learned from `texts` and a fixed list of numbers.
+    """Tokenizer with merges learned from `texts` and a fixed list of numbers.
 
-    The vocabulary is: pad, end-of-sequence and step tokens (the last for process rewards), the 256
-    bytes, the numbers 0 to 199 with and without a leading space, then merges learned from `texts`.
+    Vocabulary: pad, end-of-sequence and step tokens (the last for process rewards), the 256 bytes,
+    the numbers 0 to 199 with and without a leading space, then merges learned from `texts`.
     """
     pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -46,7 +46,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     for text in numbers[10:]:
         merges.append((text[:-1], text[-1]))
         if int(text) >= 110:
-            # 10 is merged before 11, which leaves 1 and 10 of 110.
+            # 10 is merged before 11, so 110 is left as 1 and 10.
             merges.append((text[0], text[1:]))
     merges += [("Ġ", number) for number in numbers]
     tokens = [PAD, EOS, STEP, *sorted(alphabet), *numbers[10:], *(f"Ġ{text}" for text in numbers)]
@@ -81,15 +81,15 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 def load_tokenizer(
     path: str | Path, revision: str | None = None, chat_template: str | None = None
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer at `path`, with an end and a pad token; code beside it is never run.
+    """Tokenizer at `path`, with an end and a pad token; code in that folder is never run.
 
-    `chat_template`: the text of another one than its own.
+    `chat_template`: text that replaces its chat template.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             str(path), revision=revision or "main", trust_remote_code=False
         )
-        # saved with every policy, and otherwise true where HF_HUB_OFFLINE is set
+        # It is saved with every policy, and would be true if HF_HUB_OFFLINE is set.
         tokenizer.init_kwargs["local_files_only"] = False
         if chat_template is not None:
             tokenizer.chat_template = chat_template
@@ -98,7 +98,7 @@ def load_tokenizer(
             text = tokenizer.apply_chat_template(PROBE, add_generation_prompt=True, tokenize=False)
             if PROBE[0]["content"] not in str(text):
                 raise ValueError(f"its chat template renders nothing of the text {PROBE[0]}")
-    except Exception as error:  # whatever the libraries make of the files
+    except Exception as error:  # the libraries raise all kinds
         raise ValueError(
             f"no tokenizer could be loaded from '{path}': {' '.join(str(error).split()):.200}. "
             f"Expected the model's own, chat template included, beside its weights: save it there "
@@ -106,23 +106,23 @@ def load_tokenizer(
         ) from error
     check_reply_end(tokenizer, str(path))
     if tokenizer.pad_token_id is None:
-        # Padding is masked everywhere, so any token will do.
+        # Padding is masked everywhere, so any token serves.
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
 DAY = datetime.date(2024, 7, 26)
-"""Today's date in a chat template that asks for it: Llama 3.1's own where nobody says another."""
+"""Today's date in a chat template that asks for it: the default of Llama 3.1's template."""
 _DATE_CALL = re.compile(r"\bstrftime_now\s*\(\s*(['\"])((?:(?!\1).)*)\1\s*\)")
 _PINNED = f"{{# today is {DAY:%d %B %Y} +#}}"
 
 
 def pin_date(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Replace the date that a chat template reads from the clock, in place, by `DAY`.
+    """Replace the date that a chat template reads from the clock by `DAY`, in place.
 
-    Else the prompts that a policy is trained, sampled and served with would change every day. It is
-    written into the template, which is saved with every policy. ValueError: the template asks for
-    it in a format that is no literal text.
+    Otherwise a policy's prompts in training, sampling and serving would change every day. The date
+    is written into the template, which is saved with every policy. A ValueError if the template
+    asks for it in a format that is not a literal text.
     """
     if not _asks_for_date(tokenizer):
         return
@@ -135,17 +135,17 @@ def pin_date(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def _write_date(call: re.Match[str]) -> str:
-    # In the quotes of the format, whose escapes stay as they are.
+    # Within the quotes of the format, so that its escapes stay valid.
     return f"{call[1]}{DAY.strftime(call[2])}{call[1]}"
 
 
 def _asks_for_date(tokenizer: PreTrainedTokenizerBase) -> bool:
-    # Under another name, too. Exports of version 0.2 define a macro of that name.
+    # An alias counts, too. Exports of version 0.2 define a macro of that name.
     return bool(re.search(r"(?<!macro )strftime_now(?!\s+is\b)", str(tokenizer.chat_template)))
 
 
 def rewrite_template(tokenizer: PreTrainedTokenizerBase, rewrite: Callable[[str], str]) -> None:
-    """Replace the chat template, in place, by what `rewrite` makes of it; of several, each."""
+    """Replace the chat template, or each of several, by its `rewrite`, in place."""
     templates: Any = tokenizer.chat_template
     if isinstance(templates, dict):
         tokenizer.chat_template = {name: rewrite(text) for name, text in templates.items()}
@@ -161,17 +161,17 @@ def has_pinned_date(tokenizer: PreTrainedTokenizerBase) -> bool:
 SWITCH = "enable_thinking"
 FIXED = re.compile(r"^\{% set enable_thinking = (true|false) \+%\}")
 USED_TEMPLATES = ("default", "tool_use")
-"""Of templates with names those that transformers renders: the second where there are tools."""
+"""Names of the templates that transformers renders, of several; the second if there are tools."""
 PROBE: list[dict[str, str]] = [{"role": "user", "content": "Hi"}]
 REPLY = {"role": "assistant", "content": "Hello there"}
 
 
 def set_thinking(tokenizer: PreTrainedTokenizerBase, *, thinking: bool) -> None:
-    """Fix `enable_thinking` of the chat template, in place; of several, in each.
+    """Fix the value of `enable_thinking` in the chat template, or in each of several, in place.
 
     The value is written at the start of the template, which is saved with every policy: so
-    training, sampling, judging and serving read the same prompts. A ValueError where a template
-    that is used, unlike Qwen3's, does not name the switch.
+    training, sampling, judging and serving have the same prompts. A ValueError if a template that
+    is used does not name the switch, as Qwen3's does.
     """
     templates: Any = tokenizer.chat_template
     by_name = templates if isinstance(templates, dict) else {"default": templates}
@@ -188,7 +188,7 @@ def set_thinking(tokenizer: PreTrainedTokenizerBase, *, thinking: bool) -> None:
 
 
 def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Id of the padding token; without one the end, since padding is masked everywhere."""
+    """Id of the padding token, or else of the end token, since padding is masked everywhere."""
     token_id = tokenizer.pad_token_id
     return token_id if isinstance(token_id, int) else eos_id(tokenizer)
 
@@ -196,9 +196,10 @@ def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
 def set_separate_pad(tokenizer: PreTrainedTokenizerBase) -> int:
     """Give the tokenizer a padding token that ends no completion, in place; returns its id.
 
-    transformers reads a reward model's score at the last token that is not padding: with the end
-    as padding, one token early. A token of that name is taken, else the unknown or the begin token,
-    which no completion ends with; where there is none of these, as with GPT-2, one is added.
+    transformers takes a reward model's score at the last token that is not padding: one token early
+    if the end token is the padding. The padding is a token with `pad` in its name, or else the
+    unknown or the begin token, which end no completion; if there is none, as for GPT-2, one is
+    added.
     """
     ends = end_ids(tokenizer)
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id in ends:
@@ -213,7 +214,7 @@ def set_separate_pad(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def eos_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Id of the end-of-sequence token; a ValueError where there is none."""
+    """Id of the end-of-sequence token; a ValueError if there is none."""
     if not isinstance(tokenizer.eos_token_id, int):
         raise ValueError(
             f"the tokenizer at '{tokenizer.name_or_path}' has no end-of-sequence token: a "
@@ -225,9 +226,9 @@ def eos_id(tokenizer: PreTrainedTokenizerBase) -> int:
 def check_ids(
     rows: Iterable[Sequence[int]], tokenizer: PreTrainedTokenizerBase, size: int, model: str
 ) -> None:
-    """Raise a ValueError if a token of `rows`, an end or the padding is none of `size` embeddings.
+    """Raise a ValueError if a token of `rows`, an end or the padding has none of `size` embeddings.
 
-    Tokenizers have such tokens, as Gemma 3's for images, and do no harm where no text has them.
+    Some tokenizers have such tokens, as Gemma 3's for images: harmless if no text has them.
     """
     always = (*end_ids(tokenizer), pad_id(tokenizer))
     largest = max(max(ids, default=0) for ids in (always, *rows))
@@ -242,33 +243,32 @@ def check_ids(
 
 
 def end_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Id of the token that ends a completion: the chat template's end of a turn, if it has one.
+    """Id of the token that ends a completion: the template's end of turn, or the end of sequence.
 
-    `<end_of_turn>` of Gemma, `<|end|>` of Phi and `<|im_end|>` of Qwen's base models are ends of a
-    turn, and other tokens than the end of a sequence. Without an end of a turn, it is the end of a
-    sequence.
+    The end of turn of Gemma, `<end_of_turn>`, of Phi, `<|end|>`, and of Qwen's base models,
+    `<|im_end|>`, is another token than the end of sequence.
     """
     turn_end = _turn_end_id(tokenizer)
     return eos_id(tokenizer) if turn_end is None else turn_end
 
 
 def end_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Ids at which sampling stops: the end of a sequence and that of a turn."""
+    """Ids at which sampling stops: end of sequence and end of turn."""
     ends = (tokenizer.eos_token_id, _turn_end_id(tokenizer))
     return frozenset(token_id for token_id in ends if isinstance(token_id, int))
 
 
 def is_of_thought(token: str) -> bool:
-    """Whether a special token begins or ends a thought, or begins what does (gpt-oss)."""
+    """Whether a special token is, or begins (gpt-oss), a mark at the start or end of a thought."""
     return any(mark.startswith(token) for ends in THOUGHTS.items() for mark in ends)
 
 
 def make_decode(
     tokenizer: PreTrainedTokenizerBase, spelled: str = ""
 ) -> Callable[[Sequence[int]], str]:
-    """Function from token ids to text without special tokens, except those of a thought.
+    """Function from token ids to text, without special tokens except the marks of a thought.
 
-    An answer within a thought is none: who reads the text has to see where the thought ends.
+    An answer within a thought does not count, so the text has to show where the thought ends.
     Special tokens in `spelled` stay, too.
     """
     tokens = tokenizer.added_tokens_decoder.items()
@@ -291,29 +291,27 @@ def make_decode(
 def once_per_template(
     function: Callable[Concatenate[PreTrainedTokenizerBase, Words], Value],
 ) -> Callable[Concatenate[PreTrainedTokenizerBase, Words], Value]:
-    """`function`, computed once for each chat template of a tokenizer, which may be replaced."""
+    """`function`, cached per tokenizer and chat template, since the template may be replaced."""
 
-    @functools.lru_cache(maxsize=1024)
-    def compute(
-        tokenizer: PreTrainedTokenizerBase, _template: str, *words: Words.args, **more: Words.kwargs
-    ) -> Value:
-        return function(tokenizer, *words, **more)
+    @functools.lru_cache(maxsize=8)  # each holds a tokenizer
+    def make_compute(tokenizer: PreTrainedTokenizerBase, _template: str) -> Callable[..., Value]:
+        return functools.lru_cache(maxsize=1024)(functools.partial(function, tokenizer))
 
     @functools.wraps(function)
     def look_up(
         tokenizer: PreTrainedTokenizerBase, *words: Words.args, **more: Words.kwargs
     ) -> Value:
-        return compute(tokenizer, str(tokenizer.chat_template), *words, **more)
+        return make_compute(tokenizer, str(tokenizer.chat_template))(*words, **more)
 
     return look_up
 
 
 @once_per_template
 def _turn_end_id(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """Token that the chat template writes after an assistant's turn, be it the last one or not.
+    """Token that the chat template writes after every assistant's turn, the last one included.
 
     None: there is no template, or it writes plain text there, another token after the last turn (as
-    gpt-oss does, with the end of a sequence), or the beginning of the next turn.
+    gpt-oss does, with the end of sequence), or the beginning of the next turn.
     """
     ends = list[int | None]()
     for following in ([], PROBE):
@@ -329,7 +327,7 @@ def _turn_end_id(tokenizer: PreTrainedTokenizerBase) -> int | None:
 def _render_after_reply(
     tokenizer: PreTrainedTokenizerBase, following: Sequence[dict[str, str]]
 ) -> str | None:
-    """What the chat template, of several the default, writes after a reply and with `following`.
+    """Text that the chat template (the default of several) writes after a reply, with `following`.
 
     None: there is no template, or it refuses the turns. Empty: it does not render the reply.
     """
@@ -340,16 +338,16 @@ def _render_after_reply(
     turns = [*PROBE, REPLY, *following]
     try:
         text = tokenizer.apply_chat_template(turns, chat_template=template, tokenize=False)
-    except Exception:  # noqa: BLE001 - whatever a template that takes one turn alone raises
+    except Exception:  # noqa: BLE001 - a template that takes only one turn raises all kinds
         return None
     _, reply, after = str(text).rpartition(REPLY["content"])
     return after if reply else ""
 
 
 def check_reply_end(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
-    """A ValueError for a chat template that writes text between a reply and the token that ends it.
+    """Raise a ValueError if the chat template has text between a reply and the token that ends it.
 
-    A completion is the reply and that token: whoever learns it would leave the text out.
+    A completion is the reply and that token, so a policy would learn to leave the text out.
     """
     eos = eos_id(tokenizer)
     if end_id(tokenizer) != eos:
@@ -367,7 +365,7 @@ def check_reply_end(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
 def check_same_vocabulary(
     student: PreTrainedTokenizerBase, teacher: PreTrainedTokenizerBase, names: tuple[str, str]
 ) -> None:
-    """A ValueError unless student and teacher, called `names`, have one vocabulary."""
+    """Raise a ValueError unless student and teacher, called `names`, have the same vocabulary."""
     of_student, of_teacher = student.get_vocab(), teacher.get_vocab()
     if of_student == of_teacher:
         return

@@ -38,8 +38,8 @@ NOT_OF_TEXT = re.compile(
     r"(^|[._])(vision|visual|image|audio|multi_modal|mtp|nextn|rotary_emb)"
     r"|\b(attn|attention)\.(bias|masked_bias)$|^decoder\.version$"
 )
-"""Names of tensors that change no logit of a text: those of images and sound, of heads that predict
-tokens further on, and what is computed anew (rotary frequencies; the causal masks that GPT-2,
+"""Names of tensors that change no logit of a text: weights for images and sound, heads that predict
+later tokens, and buffers that are computed anew (rotary frequencies; the causal masks that GPT-2,
 GPT-Neo and GPT-J were saved with)."""
 
 
@@ -48,10 +48,10 @@ def load_pretrained(
 ) -> PreTrainedModel:
     """The model of `auto_class` (an AutoModelFor...) at `path`, a folder or a hub id.
 
-    Weights are read from safetensors, in float32. Attention is PyTorch's, which takes the boolean
-    masks of shared rows, whatever config.json names; an architecture without it has its own.
+    Weights are read from safetensors, in float32. Whatever config.json names, attention is
+    PyTorch's, which takes the boolean masks of shared rows, if the architecture supports it.
     A ValueError for missing weights, which would be random numbers, except those of a `new` head;
-    and for weights of the file that the model would not have (`_describe_fault`).
+    and for weights in the file that have no place in the model (`_describe_fault`).
     """
     # Warnings and progress bars are noise in a log, or become an error below.
     verbosity = logging.get_verbosity()
@@ -61,7 +61,7 @@ def load_pretrained(
         revision = settings.get("revision") or "main"
         config, _ = PreTrainedConfig.get_config_dict(str(path), revision=revision)
         quantisation = config.get("quantization_config") or config.get("compression_config")
-        # transformers itself makes plain weights of gpt-oss's (mxfp4); others would be saved so.
+        # transformers dequantises mxfp4 (gpt-oss); others would stay quantised and be saved so.
         if quantisation and (kind := quantisation.get("quant_method")) != "mxfp4":
             raise ValueError(
                 f"quantised weights ({kind}, by its config.json), which cannot be trained as they "
@@ -90,13 +90,13 @@ def load_pretrained(
 def _describe_fault(
     model: PreTrainedModel, report: Mapping[str, Any], new: frozenset[str]
 ) -> str | None:
-    """What is missing from the files, or would be lost when the model is saved; None: nothing."""
+    """Weights that the files lack, or that would be lost when the model is saved; else None."""
     missing = {*report["missing_keys"]} - new
     missing |= {str(name) for name, *_ in report["mismatched_keys"]}
     if missing:
         return f"{len(missing)} weights missing or of another shape: {sorted(missing)}"
     unread = {name for name in report["unexpected_keys"] if not NOT_OF_TEXT.search(name)}
-    if new:  # in the place of the head that the file has
+    if new:  # the new head replaces the one in the file
         unread = {name for name in unread if name.startswith(f"{model.base_model_prefix}.")}
     if unread:
         return f"{len(unread)} weights for which its config.json has no place: {sorted(unread)}"
@@ -109,7 +109,7 @@ def load_policy(
     path: str | Path, compute: ComputeConfig, device: torch.device, revision: str | None = None, *,
     trained: bool = True,
 ) -> PreTrainedModel:  # fmt: skip
-    """The causal language model at `path` (a folder or a hub id), prepared."""
+    """The causal language model at `path` (a folder or a hub id), after `prepare_model`."""
     version = revision or "main"
     model = load_pretrained(AutoModelForCausalLM, path, new=frozenset(), revision=version)
     if trained and model.generation_config is not None:
@@ -127,11 +127,11 @@ def load_policy(
 def prepare_model(
     model: PreTrainedModel, compute: ComputeConfig, device: torch.device, *, trained: bool = True
 ) -> PreTrainedModel:
-    """Move to the device, switch dropout off, and set gradient checkpointing as in `compute`.
+    """Move a model to the device, switch dropout off, set gradient checkpointing as in `compute`.
 
     Without dropout old and new log-probabilities of a completion come from the same function. A
-    ValueError for a model whose outputs would be wrong here: see `forward_check` and `rope_limit`.
-    If not `trained`, weights have the compute dtype; a scalar or process head stays in float32.
+    ValueError for a model with wrong outputs: see `forward_check` and `rope_limit`. If not
+    `trained`, weights have the compute dtype; a scalar or process head stays in float32.
     """
     shared = bool(compute.row_tokens or compute.pack_tokens)
     if shared and not _has_full_attention(model.config):
@@ -143,7 +143,7 @@ def prepare_model(
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        # Else dropout is a number on the module that does it, read at every forward pass:
+        # Other modules have dropout as a number that they read at every forward pass:
         # `attention_dropout` of Llama, `dropout` and `layerdrop` of OPT.
         for name, value in vars(module).items():
             if "drop" in name and isinstance(value, float):
@@ -153,7 +153,7 @@ def prepare_model(
     rope_limit.refuse_long_texts(model)
     forward_check.check_forward(model, shared=shared)
     if not trained:
-        # `requires_grad` stays True: without it torch multiplies in another way, and rounds so.
+        # `requires_grad` stays True: without it torch multiplies, and so rounds, in another way.
         part: nn.Module = model if model.can_generate() else model.base_model
         for parameter in part.parameters():  # not the buffers, which hold rotary frequencies
             parameter.data = parameter.data.to(getattr(torch, compute.dtype))
@@ -162,7 +162,7 @@ def prepare_model(
         if compute.gradient_checkpointing is True:  # auto is decided by `stage.run`
             model.gradient_checkpointing_enable({"use_reentrant": False})
             model.enable_input_require_grads()
-    if compilation.is_chosen(compute.compile, model, device):  # the checks' short rows are read
+    if compilation.is_chosen(compute.compile, model, device):  # after the checks on short rows
         compilation.compile_layers(model, forward_check.get_body(model))
     return model
 
@@ -170,19 +170,19 @@ def prepare_model(
 def can_share_rows(model: PreTrainedModel) -> bool:
     """Whether completions and prompts can share rows, as far as class and configuration tell.
 
-    `forward_check` measures it when weights are loaded. Attention of an architecture's own takes no
-    boolean masks, nor do biases by distance (ALiBi), as of the first Falcons.
+    `forward_check` measures it when weights are loaded. An architecture's own attention takes no
+    boolean masks, nor do biases by distance (ALiBi), as in the first Falcons.
     """
     has_bias = getattr(model.config.get_text_config(decoder=True), "alibi", False)
     return model._supports_sdpa and _has_full_attention(model.config) and not has_bias  # pyright: ignore[reportReturnType]
 
 
 def _has_full_attention(whole_config: PreTrainedConfig) -> bool:
-    """Whether every layer is full causal attention, which a mask alone can restrict."""
+    """Whether every layer has full causal attention, which only a mask restricts."""
     config = whole_config.get_text_config(decoder=True)
     if layer_types := getattr(config, "layer_types", None):
         return set(layer_types) == {"full_attention"}
-    return getattr(config, "sliding_window", None) is None  # Mistral: one for all layers, or none
+    return getattr(config, "sliding_window", None) is None  # Mistral: one window for all layers
 
 
 DisableAdapters = Callable[[], AbstractContextManager[Any]]
@@ -220,7 +220,7 @@ class Policy(nn.Module):
         pad_id: int = 0,
         disable_adapters: DisableAdapters | None = None,
     ) -> None:
-        """`model` is of `prepare_model`; `disable_adapters` of `row_policy.add_adapters`."""
+        """`model` is from `prepare_model`, `disable_adapters` from `row_policy.add_adapters`."""
         super().__init__()
         self.model, self.compute, self.pad_id = model, compute, pad_id
         self._disable_adapters = disable_adapters or nullcontext
@@ -270,7 +270,7 @@ class Policy(nn.Module):
         states, output = self.logit_states(batch, adapted=True), get_output_layer(self.model)
         with eval_no_grad(teacher.model):
             teacher_states = teacher.logit_states(batch, adapted=True)
-        # Sharded weights outside of blocks are whole from here to the end of the backward pass.
+        # Sharded weights outside of blocks stay gathered from here to the end of the backward pass.
         teacher_output = get_output_layer(teacher.model)
         divergences = forward_kl(
             states, output, teacher_states, teacher_output, temperature=temperature
@@ -291,9 +291,9 @@ def unflatten(values: Float[Tensor, " counted"], batch: Batch) -> Float[Tensor, 
 def apply_head(
     head: nn.Module, hidden: Float[Tensor, "position hidden"]
 ) -> Float[Tensor, "position output"]:
-    """Output of a head in float32 (float64 stays as it is), whatever autocast says.
+    """Output of a head in float32 (float64 stays as it is), also under autocast.
 
-    In bfloat16 a score would have 8 bits: ties where there are none.
+    In bfloat16 a score would have 8 bits, and different scores would tie.
     """
     hidden = hidden if hidden.dtype == torch.float64 else hidden.float()
     with torch.autocast(hidden.device.type, enabled=False):
@@ -301,10 +301,10 @@ def apply_head(
 
 
 def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Name and value of each weight of the model, adapters merged and unsharded, one at a time.
+    """Name and value of each weight, unsharded and with adapters merged, one at a time.
 
-    The model stays as it is: merging in place and unmerging would round it. A weight that two names
-    share comes with the first.
+    The model stays as it is: merging in place and unmerging would round it. A weight with two names
+    comes under the first.
     """
     names = {name for name, _ in model.named_parameters()}
     shared = {name for name, _ in model.named_parameters(remove_duplicate=False)} - names
@@ -326,8 +326,8 @@ def save_model(
 ) -> None:  # fmt: skip
     """Write model (safetensors, adapters merged) and tokenizer in transformers' format.
 
-    `dtype` is that of the weights in the file, and of `config.json`, from which others take it. A
-    call of all ranks, of which rank 0 writes.
+    `dtype` is the dtype of the weights in the file and in `config.json`, where other tools look it
+    up. All ranks call this, and rank 0 writes.
     """
     state_dict, precision = {}, getattr(torch, dtype)
     for name, value in merged_weights(model):

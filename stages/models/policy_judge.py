@@ -78,7 +78,7 @@ class PolicyJudge:
     max_prompt_tokens: int
     """Longest message; a longer one gets no judgement."""
     reasoning_tokens: int
-    """Most tokens of greedy reasoning before the choice; 0: none."""
+    """Limit of tokens of greedy reasoning before the choice; 0: no reasoning."""
 
     def stream(self, messages: Sequence[str]) -> Iterator[tuple[int, Judgement | None]]:
         """See `stages.sampler.Judge.stream`."""

@@ -1,4 +1,4 @@
-"""Scores of a pool's completions: each distinct completion once, one reward after the other."""
+"""Scores of a pool's completions: each distinct completion once, by one reward after another."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class GroupedSamples:
     rows: list[tuple[Completion, int]]
     """Each completion, with the number of the distinct completion that equals it."""
     positions: int
-    """Tokens that a model reads of all groups."""
+    """Number of tokens of all groups, each prompt counted once per group."""
 
 
 ScoreColumn = list[dict[str, Any]]

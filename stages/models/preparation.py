@@ -1,7 +1,7 @@
-"""Preparation of a source: prompts and demonstrations in a model's tokens.
+"""Preparation of a source: tokenized prompts and demonstrations.
 
 Shared by prepare_data, which writes them, and the doctor, which checks them before anything runs.
-Rows are made as they are asked for, so that those of a large source need not fit in memory.
+Rows are generated lazily, so that a large source need not fit in memory.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,9 @@ from functools import partial
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from stages.auto import Facts
 from stages.models import prompting
+from stages.models.chat_template import close_thinking
 from stages.models.row_policy import ModelConfig
 from stages.records.problems import Demonstration, Exchange, Problem, Prompt
 from stages.rewards import answer_checker
@@ -22,31 +24,30 @@ from stages.sources.data_summary import DataSummary
 
 @dataclass(kw_only=True, slots=True)
 class PreparedProblems:
-    """A source in a model's tokens.
+    """Tokenized source.
 
-    Once all `rows` are read, the rejected ones are among those of `screened`, and the summary, the
-    rate and the warnings are whole.
+    After all `rows` are read, `screened` has all rejected rows, and the summary, the rate and the
+    warnings are complete.
     """
 
     tokenizer: PreTrainedTokenizerBase
     screened: ScreenedSource
     rows: Iterator[tuple[str, Prompt | Demonstration]] = field(init=False)
-    """Each with the name of its split, or `demonstrations`. The last one is followed by a
-    ValueError if too many rows are bad, too few solutions can be read, or a token has no
-    embedding."""
+    """Each with the name of its split, or `demonstrations`. After the last one, a ValueError if too
+    many rows are bad, too few solutions can be parsed, or a token has no embedding."""
     summary: DataSummary = field(default_factory=DataSummary)
     extraction_rate: float | None = None
-    """Share of the solutions that the answer checker reads; None: no problem has one."""
+    """Share of solutions that the answer checker can parse; None: no problem has a solution."""
     warnings: list[str] = field(default_factory=list)
-    """Forms of answers that prompts ask for and the answer checker does not read, and how many rows
-    are left out though nothing is wrong with them."""
+    """Warnings on forms of answers that prompts ask for and the answer checker cannot parse, and on
+    valid rows that are left out."""
 
 
 DEMONSTRATIONS = "demonstrations"
 
 
 def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) -> PreparedProblems:
-    """Screen and split a source, and make its tokenizer.
+    """Screen and split a source, and load its tokenizer.
 
     A ValueError for too many bad rows, or an empty split.
     """
@@ -63,8 +64,8 @@ def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) 
     if num_openings := splitting.count_split_openings(splits):
         prepared.warnings.append(
             f"{num_openings} openings of conversations are in several splits: those of the source, "
-            f"or those by the whole text before the reply, where so many open alike that a split "
-            f"would be far from its share. Policies are tested on openings that they learn from"
+            f"or, if too many share one, those by all text before the reply, or else a split "
+            f"would miss its share. Policies are tested on openings that they were trained on"
         )
     prepared.rows = _encode_rows(prepared, section, model, splits, exchanges)
     return prepared
@@ -104,3 +105,22 @@ def _encode_rows(
         summary.add_demonstration(row)
         yield DEMONSTRATIONS, row
     model.check_ids([[summary.largest_id]], prepared.tokenizer)
+
+
+def measure_data(summary: DataSummary, facts: Facts) -> Facts:
+    """`facts` with the lengths and counts of the data."""
+    completions = summary.completion_tokens
+    lengths = [
+        length for task in (prompting.TASK, prompting.CHAT) for length in completions.get(task, ())
+    ]
+    num_prompts = len(summary.prompt_tokens["train"])
+    # The lengths of a few solutions are no estimate for all.
+    are_known = len(lengths) >= 0.01 * num_prompts
+    return replace(
+        facts,
+        prompt_tokens=max(summary.all_prompt_tokens()),
+        completion_tokens=max(lengths, default=0) if are_known else 0,
+        train_prompts=num_prompts,
+        demonstrations=len(lengths),
+        thinks=facts.thinks or bool(close_thinking(summary.first_prompt)),
+    )

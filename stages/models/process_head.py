@@ -1,16 +1,16 @@
 """Process reward model: a transformer with a score for each reasoning step of a solution.
 
 It is an `AutoModelForTokenClassification` with the labels 0 wrong and 1 right, so that other
-tools read it. Its input is made of token ids, step by step, never of joined text, in which the end
-of a step may be no token of its own:
+tools can load it. Its input is built from token ids, step by step, never from joined text, in which
+the end of a step may fall inside a token:
 
     prompt + step 1 + STEP + step 2 + STEP + ...
 
 STEP is one special token; the score of a step, P(right), is the softmax over the two labels at the
 STEP that follows it. The end-of-sequence token of a sampled solution is part of its last step, so
 the model sees how it ended. The model's config has STEP's id and the text that ends a step
-(`step_token_id`, `step_separator`): its folder is all that scoring needs. A STEP that a policy
-writes into its own text is a token like any other and gets no score.
+(`step_token_id`, `step_separator`): scoring needs nothing but its folder. A STEP that a policy
+writes into its text is a token like any other and gets no score.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ LABELS = {0: "wrong", 1: "right"}
 NEW_HEAD_WEIGHTS = frozenset(f"{head}.{name}" for head in HEADS for name in ("weight", "bias"))
 AUTO = "auto"
 FREE_TOKEN_WORDS = ("step", "extra", "reserved", "unused")
-"""Words in the name of a special token that say it is free to use, the best first."""
+"""Words in the name of a special token that is free to use, the best first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,8 +49,8 @@ class TokenizedSolution:
 def step_token_id(tokenizer: PreTrainedTokenizerBase, step_token: str) -> int:
     """Id of STEP, a special token without another use.
 
-    That is: no begin, end, padding or unknown token, and not in the chat template. `auto`: that
-    whose name says that it is free (`<|reserved_special_token_0|>` of Llama 3), else the first
+    That is: not the begin, end, padding or unknown token, and not in the chat template. `auto`: the
+    one with a name that says it is free (`<|reserved_special_token_0|>` of Llama 3), else the first
     (`<|object_ref_start|>` of Qwen 2.5), else, as with GPT-2 and Llama 2, the end token.
     """
     used = (tokenizer.eos_token, tokenizer.pad_token, tokenizer.bos_token, tokenizer.unk_token)
@@ -82,7 +82,7 @@ def init_process_model(
 ) -> PreTrainedModel:
     """The body of the policy at `path` under a new head of two labels.
 
-    The head is of zeros, so every step starts at P(right) = 1/2, whatever the seed. `separator`
+    The head's weights are 0, so every step starts at P(right) = 1/2, whatever the seed. `separator`
     ends the steps of the training data, and splits sampled solutions into steps.
     """
     model = policy.load_pretrained(
@@ -116,7 +116,7 @@ def load_process_model(
 
 def get_head(model: nn.Module) -> nn.Module:
     """The layer from a hidden state to two logits."""
-    # Trained whole under LoRA, it is wrapped, and called as before.
+    # Under LoRA, which trains it in full, it is wrapped, and called as before.
     return next(getattr(model, name) for name in HEADS if hasattr(model, name))
 
 
@@ -126,7 +126,7 @@ class ProcessHead(nn.Module):
     def __init__(
         self, model: PreTrainedModel, compute: ComputeConfig = COMPUTE, pad_id: int = 0
     ) -> None:
-        """`model` is of `load_process_model` or `init_process_model`."""
+        """`model` is from `load_process_model` or `init_process_model`."""
         super().__init__()
         self.model, self.compute, self.pad_id = model, compute, pad_id
 
@@ -141,9 +141,9 @@ class ProcessHead(nn.Module):
         return self.model.config.step_separator
 
     def forward(self, batch: Batch, ends: Sequence[Sequence[int]]) -> Float[Tensor, "step 2"]:
-        """Two logits at each STEP, in float32: of the batch's first solution, its second, ...
+        """Two logits at each STEP, in float32, in the order of the batch's solutions.
 
-        `batch` is of `solution_groups`; `ends` are the `step_end_indices` of each of its solutions.
+        `batch` is from `solution_groups`; `ends`: `step_end_indices` of each of its solutions.
         """
         predicted_at = torch.zeros_like(batch.token_ids[batch.local])
         predicted_at = predicted_at.masked_scatter(batch.mask[batch.local], batch.predict_index)
@@ -161,8 +161,8 @@ def solution_groups(
 ) -> list[Group]:
     """The solutions with these numbers, STEP after each step; those of a prompt share its copy.
 
-    Nothing is cut, which would lose labels: a ValueError for a solution that is longer than the
-    model's positions.
+    Nothing is truncated, since that would lose labels: a ValueError if a solution is longer than
+    the model's positions.
     """
     members: dict[tuple[int, ...], list[int]] = {}
     for number in numbers:
@@ -179,8 +179,8 @@ def solution_groups(
         if length > max_length:
             raise ValueError(
                 f"a solution has {length} tokens with its prompt and step tokens, the model "
-                f"{max_length} positions: leave out such rows (none of {indices} is cut), or take "
-                f"a model with more (model.tiny.max_length for the embedded one)."
+                f"{max_length} positions: leave out such rows (among {indices}), or take a model "
+                f"with more (model.tiny.max_length for the embedded one)."
             )
         group = Group(prompt_ids=prompt_ids, completions=completions, indices=indices)
         groups += split_group(group, model.compute.row_tokens)
@@ -188,7 +188,7 @@ def solution_groups(
 
 
 def step_end_indices(steps: Sequence[Sequence[int]]) -> list[int]:
-    """Index of each STEP among the solution's tokens, STEP tokens included."""
+    """Index of each STEP in the solution's tokens, STEP tokens included."""
     return [end - 1 for end in accumulate(len(step) + 1 for step in steps)]
 
 
@@ -204,7 +204,7 @@ def score_steps(model: ProcessHead, solutions: Sequence[TokenizedSolution]) -> l
         parts = probabilities.split([*map(len, ends)])
         for i, solution_scores in zip(batch.indices, parts, strict=True):
             scores[i] = solution_scores.tolist()
-            # A minimum may drop NaN, depending on its position: it would become a reward of 0.
+            # A minimum over steps may drop NaN, depending on its position: a reward of 0.
             if not solution_scores.isfinite().all():
                 raise ValueError(
                     f"solution {i}: expected finite scores of its steps, found {scores[i]}: the "
@@ -231,14 +231,14 @@ class ProcessScorer:
         return score_steps(self.model, solutions)
 
     def num_positions(self, solutions: Sequence[TokenizedSolution]) -> int:
-        """Number of tokens of the model's input for them, step tokens included."""
+        """Number of input tokens for these solutions, step tokens included."""
         groups = solution_groups(self.model, solutions, range(len(solutions)))
         return sum(group.length() for group in groups)
 
     def find_separator_tokens(self, num_tokens: int) -> frozenset[int]:
-        """Ids below `num_tokens` of the tokens whose text has the separator.
+        """Ids below `num_tokens` of the tokens with the separator in their text.
 
-        A ValueError where there is none: then no single token says where a step ends.
+        A ValueError if there is none: then no single token shows that a step ends.
         """
         separator = self.model.separator
         ids = frozenset(i for i in range(num_tokens) if separator in self.decode([i]))

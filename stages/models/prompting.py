@@ -7,15 +7,14 @@ the model samples, so demonstrations have the tokens that sampling would have.
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import meter
-from stages.auto import Facts
 from stages.models import chat_template
-from stages.models.chat_template import begin_reply, close_thinking, render_chat
+from stages.models.chat_template import begin_reply, render_chat
 from stages.models.model_tokenizer import end_id, is_of_thought, make_decode
 from stages.records.problems import (
     THOUGHTS,
@@ -28,14 +27,13 @@ from stages.records.problems import (
 )
 from stages.records.transcripts import earlier_turns, render_transcript
 from stages.rewards.feedback.prompts import defuse
-from stages.sources.data_summary import DataSummary
 
 TASK, CHAT = "solve", "chat"
 PLACEHOLDER = "{question}"
 UNREADABLE = "unreadable solution"
 NEWLINE, LETTER = "\n", "a"
 TOKENIZED_AT_ONCE = 1000
-"""Problems: the tokenizer keeps much more of a text than its ids."""
+"""Problems tokenised in one call: the tokenizer keeps much more of a text than its ids."""
 MAX_TOKENIZER_PROBLEMS = 20_000
 """Problems whose texts train the tokenizer of the tiny model."""
 
@@ -48,7 +46,7 @@ class EncodedProblem(NamedTuple):
     """None: an earlier turn of a conversation, which is a demonstration and no prompt."""
     prompt: Prompt | None = None
     demonstration: Demonstration | None = None
-    """Of the solution, in the train split, or of an assistant's earlier turn there."""
+    """Demonstration of the solution, or of an assistant's earlier turn, in the train split."""
     reason: str | None = None
 
 
@@ -57,7 +55,7 @@ def tokenizer_texts(
 ) -> Iterator[str]:
     """Training texts of a tokenizer: prompts followed by their solutions, then other tasks.
 
-    Those of the first problems alone: of so many the most frequent pairs of letters are known.
+    Only of the first problems: these are enough to find the most frequent pairs of letters.
     """
     for problem in problems[:MAX_TOKENIZER_PROBLEMS]:
         yield fill_template(template, problem.question) + (problem.solution or "")
@@ -66,7 +64,7 @@ def tokenizer_texts(
 
 
 def fill_template(template: str, question: str) -> str:
-    """`template` with the question; a ValueError where it has no `{question}`."""
+    """`template` with the question; a ValueError if it has no `{question}`."""
     if PLACEHOLDER not in template:
         raise ValueError(f"expected a template with {PLACEHOLDER} in it, found {template!r}")
     return template.replace(PLACEHOLDER, question)
@@ -77,8 +75,8 @@ def render_prompts(
 ) -> list[str]:
     """Texts of prompts, by the tokenizer's chat template if it has one.
 
-    With a chat template the filled `template` is the user's message. Without one it is the
-    prompt itself, after the begin-of-sequence token where the tokenizer adds one to any text.
+    With a chat template the filled `template` is the user's message. Without one it is the prompt,
+    after the begin-of-sequence token if the tokenizer adds one to any text.
     """
     messages = [fill_template(template, question) for question in questions]
     if not messages:
@@ -103,14 +101,14 @@ def render_conversation(
 
 @functools.lru_cache(maxsize=8)
 def get_bos_text(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Text of the begin-of-sequence token if the tokenizer starts a text with it, else empty."""
+    """Text of the begin-of-sequence token if the tokenizer begins texts with it, else empty."""
     with_special = tokenizer("1", add_special_tokens=True)["input_ids"]
     starts = bool(with_special) and with_special[0] == tokenizer.bos_token_id
     return str(tokenizer.bos_token) if starts else ""
 
 
 def get_text_start(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Begin-of-sequence text with which every prompt starts; empty where the template has none."""
+    """Begin-of-sequence text with which every prompt starts; empty if the template has none."""
     start = get_bos_text(tokenizer)
     if tokenizer.chat_template is None or render_chat([Turn("user", "Hi")], tokenizer).startswith(
         start
@@ -130,19 +128,19 @@ def encode_problems(
 ) -> Iterator[EncodedProblem]:
     """Prompts of every split, and the solutions of the train split as demonstrations.
 
-    Of a conversation the assistant's earlier turns are demonstrations, too (`earlier_turns`); they
-    come last. A problem is rejected if it is longer than allowed, spells a special token, if the
-    chat template refuses its turns or loses some of what they say, or if its solution ends within a
-    thought or, once encoded and decoded, is not `readable` to the answer checker, though the
-    problem has a gold answer.
+    The assistant's earlier turns in conversations are demonstrations, too (`earlier_turns`), and
+    come last. A problem is rejected if it is too long or spells a special token, or if the chat
+    template refuses its turns or loses some of their text. It is also rejected if its solution ends
+    within a thought, or if it has a gold answer and its solution, encoded and decoded, is not
+    `readable` to the answer checker.
     """
     specials, in_answers = special_token_texts(tokenizer), answer_special_texts(tokenizer)
     decode, end = make_decode(tokenizer), end_id(tokenizer)
     parts = [*splits.items(), (None, earlier_turns(splits.get("train", ())))]
     for split, problem, text in _render_parts(parts, tokenizer, template):
         completion_ids = [*text.solution_ids, end] if text.solution else []
-        # No special token may stand in what people wrote of a problem; nor in reasoning, also of
-        # the reply: it would end where it spells the end of a thought.
+        # No text by people may spell a special token; nor may reasoning, the reply's included:
+        # it would end where it spells the end of a thought.
         turns = (*(problem.turns or ()), *([] if problem.reply is None else [problem.reply]))
         context = [problem.question, problem.tools or "", *(turn.reasoning for turn in turns)]
         written = problem.solution or "" if text.solution else ""
@@ -180,9 +178,9 @@ class RenderedProblem:
 
     prompt: str = ""
     solution: str = ""
-    """Empty where it is not to be imitated."""
+    """Empty if it is not to be imitated."""
     refused: str | None = None
-    """Reason of the chat template."""
+    """Reason why the chat template refuses the problem; None: it does not."""
     prompt_ids: list[int] = field(default_factory=list)
     solution_ids: list[int] = field(default_factory=list)
 
@@ -191,7 +189,7 @@ def _render_parts(
     parts: Iterable[tuple[str | None, Iterable[Problem]]], tokenizer: PreTrainedTokenizerBase,
     template: str,
 ) -> Iterator[tuple[str | None, Problem, RenderedProblem]]:  # fmt: skip
-    """The problems of all parts, rendered and tokenised, some at a time."""
+    """The problems of all parts, rendered and tokenised in chunks."""
     for split, problems in parts:
         rest = iter(problems)
         while batch := list(itertools.islice(rest, TOKENIZED_AT_ONCE)):
@@ -218,7 +216,7 @@ def _render(
         (prompt,) = render_prompts([problem.question], tokenizer, template)
     else:
         try:
-            if not problem.is_text:  # it says more than text: by the chat template alone
+            if not problem.is_text:  # more than text: only by the chat template
                 if reply is None and problem.solution:
                     reply = Turn("assistant", problem.solution)
                 spoken = turns if reply is None else (*turns, reply)
@@ -237,27 +235,10 @@ def _render(
     return RenderedProblem(prompt=prompt, solution=solution)
 
 
-def measure_data(summary: DataSummary, facts: Facts) -> Facts:
-    """`facts` with the lengths and counts of the data."""
-    completions = summary.completion_tokens
-    lengths = [length for task in (TASK, CHAT) for length in completions.get(task, ())]
-    num_prompts = len(summary.prompt_tokens["train"])
-    # The length of a few solutions says nothing about the others.
-    are_known = len(lengths) >= 0.01 * num_prompts
-    return replace(
-        facts,
-        prompt_tokens=max(summary.all_prompt_tokens()),
-        completion_tokens=max(lengths, default=0) if are_known else 0,
-        train_prompts=num_prompts,
-        demonstrations=len(lengths),
-        thinks=facts.thinks or bool(close_thinking(summary.first_prompt)),
-    )
-
-
 def encode_exchanges(
     exchanges: Sequence[Exchange], tokenizer: PreTrainedTokenizerBase, max_prompt_tokens: int
 ) -> list[Demonstration]:
-    """Messages and replies of any task as demonstrations; a ValueError for a too long one."""
+    """Messages and replies of any task as demonstrations; a ValueError if one is too long."""
     problems = [
         Problem(
             id=row.id, question=row.message, solution=row.reply, answer=None, split=None, line=1
@@ -294,11 +275,10 @@ def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[l
 def tokenize_continuation(
     texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
 ) -> list[list[int]]:
-    """Token ids of texts as they are after another text, as a completion is after its prompt.
+    """Token ids of texts that follow another text, as a completion follows its prompt.
 
-    Tokenizers in the manner of SentencePiece (Llama 2, Mistral 0.1, Zephyr) begin a text with a
-    space of their own. After a prompt it would be a token that neither the chat template nor the
-    model writes there.
+    Tokenizers like SentencePiece's (Llama 2, Mistral 0.1, Zephyr) put a space before a text. After
+    a prompt it would be a token that neither the chat template nor the model writes there.
     """
     if not _begins_with_space(tokenizer):
         return tokenize(texts, tokenizer)
@@ -311,7 +291,7 @@ def tokenize_continuation(
 
 @functools.lru_cache(maxsize=8)
 def _begins_with_space(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a text at its start has other tokens than after a newline."""
+    """Whether the start of a text has other tokens than the same text after a newline."""
     texts = [NEWLINE, LETTER, NEWLINE + LETTER]
     encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
     newline, letter, both = map(list, encoded)  # pyright: ignore[reportArgumentType]

@@ -1,10 +1,10 @@
-"""Longest text of models whose rotary positions change with the longest row of a micro-batch.
+"""Length limit of models whose rotary positions change with the longest row of a micro-batch.
 
 Two methods for long contexts have such positions. `longrope` takes other frequencies for all
 positions of a row that is longer than `original_max_position_embeddings`. `dynamic` (NTK) takes
 other frequencies, different ones for each length, for a row longer than `max_position_embeddings`.
-There, a completion's log-probabilities would depend on its neighbours in the batch, and a sampler's
-cache would hold keys of both kinds. Up to that length, both are ordinary rotary positions.
+Beyond these lengths a completion's log-probabilities would depend on its neighbours in the batch,
+and a sampler's cache would hold keys of both kinds. Below, both are ordinary rotary positions.
 """
 
 from functools import partial
@@ -44,7 +44,7 @@ def _check_length(
     position_ids = kwargs["position_ids"] if "position_ids" in kwargs else args[1]
     if (length := int(position_ids.max()) + 1) > limit:
         raise ValueError(
-            f"expected texts of at most {limit} tokens, found one of {length}: beyond, the "
+            f"expected texts of at most {limit} tokens, found one of {length}: for these, the "
             f"rotary positions of this model (rope_parameters in config.json) change with the "
             f"longest row of a micro-batch. Lower max_prompt_tokens, max_completion_tokens or "
             f"max_new_tokens, or use a model with more positions."

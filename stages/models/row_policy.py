@@ -69,21 +69,21 @@ class ModelConfig(Params):
     """A folder or hub id of a transformers causal language model with its tokenizer, or a GGUF file
     (`model_files`); null: the small `tiny` Llama, trained from scratch with its own tokenizer."""
     revision: str | None
-    """The commit of a hub id, which may move otherwise; null for a folder."""
+    """Commit of a hub id, whose files may change otherwise; null for a folder."""
     thinking: bool | None
-    """Whether a chat template with the switch `enable_thinking` has the model think first; null: as
-    the template does by itself."""
+    """Whether a chat template with the switch `enable_thinking` has the model think first; null:
+    the template's default."""
     chat_template: str | None = None
     """`keep_thoughts`: the model's own, with earlier turns as they were sampled (`kept_thoughts`),
     for environments of several turns; or a Jinja file below data/raw; null: the model's own."""
     tiny: TinyConfig
-    """Its shape; not used when `path` is given."""
+    """Shape of the tiny model; not used when `path` is given."""
 
     @model_validator(mode="after")
     def _keys_suit_each_other(self) -> "ModelConfig":
         if self.path is None and (self.thinking, self.chat_template) != (None, None):
             raise ValueError(
-                f"expected thinking and chat_template of null where path is null, found "
+                f"expected thinking and chat_template of null if path is null, found "
                 f"{self.thinking} and {self.chat_template}"
             )
         file = None if self.chat_template == kept_thoughts.KEEP else self.chat_template
@@ -95,8 +95,8 @@ class ModelConfig(Params):
         is_hub_id = self.path is not None and not model_files.is_local(self.path)
         if is_hub_id and self.revision is None:
             raise ValueError(
-                f"the path '{self.path}' is no folder here, so it is a hub id, and what that holds "
-                f"can change: set model.revision to a commit"
+                f"the path '{self.path}' is not a folder here, so it is a hub id, whose files can "
+                f"change: set model.revision to a commit"
             )
         return self
 
@@ -135,7 +135,7 @@ def load_model_config(path: str | Path, revision: str | None) -> PreTrainedConfi
     """Text model's part of config.json; code beside it is never run."""
     try:
         config = AutoConfig.from_pretrained(str(path), revision=revision or "main")
-    except Exception as error:  # whatever transformers makes of the files
+    except Exception as error:  # any error of transformers about the files
         raise ValueError(
             f"{path}: expected the config.json, in UTF-8, of a model that transformers has and "
             f"that brings no code of its own, found: {' '.join(str(error).split()):.130}. "
@@ -169,7 +169,7 @@ def load_row_policy(
     name: str, seed: int, config: ModelConfig, compute: ComputeConfig, device: torch.device, *,
     weights_seed: int | None = None, trained: bool = True,
 ) -> PreTrainedModel:  # fmt: skip
-    """The policy of a row and seed, or the base model, prepared.
+    """Policy of a row and seed, or the base model, ready to use.
 
     With a `weights_seed`, a base model without a path has random weights drawn from it.
     """
@@ -213,7 +213,7 @@ def locate_policy_folder(name: str, seed: int, config: ModelConfig) -> Path:
     if name == BASE and not path.is_dir():
         raise ValueError(
             f"expected a folder, found the hub id model.path '{config.path}': a value model that "
-            f"starts from the policy reads the base model only where it is a folder. Download it, "
+            f"starts from the policy can read the base model only from a folder. Download it, "
             f"and set model.path to the folder."
         )
     return path
@@ -224,7 +224,7 @@ def add_adapters(
 ) -> policy.DisableAdapters | None:
     """Add LoRA adapters to `model`, in place; returns the context that disables them.
 
-    At rank 0 none are added: returns None. A new head is trained whole. No dropout: old and new
+    Returns None at rank 0, without adapters. A new head is trained whole. No dropout: old and new
     log-probs must come from the same function.
     """
     if config.rank == 0:

@@ -1,9 +1,9 @@
-"""Transformers with one scalar output: the value model, and reward models, alone or as an ensemble.
+"""Transformers with a scalar output: the value model, reward models, and ensembles of these.
 
-Each is an `AutoModelForSequenceClassification` with one label, so that other tools read it. The
+Each is an `AutoModelForSequenceClassification` with one label, so that other tools can read it. The
 reward of a completion is the head at its last token; the value of a state is the head at the
-position that predicts the next token. A folder with a model in it is a reward model; one with
-numbered folders, a model in each, is an ensemble, which scores whatever one model can score.
+position that predicts the next token. A folder with a model is a reward model; a folder with
+numbered folders, a model in each, is an ensemble, which can replace a single model.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ def load_scalar_model(
     new: frozenset[str] = frozenset(),
     trained: bool = True,
 ) -> PreTrainedModel:
-    """The scalar-head model at `path`; weights may be missing only if they are `new` ones."""
+    """The scalar-head model at `path`; only the weights named in `new` may be missing."""
     model = load_pretrained(AutoModelForSequenceClassification, path, new=new, num_labels=1)
     return prepare_model(model, compute, device, trained=trained)
 
@@ -48,19 +48,20 @@ def init_scalar_model(
     *,
     head_seed: int | None = None,
 ) -> PreTrainedModel:
-    """The body of the policy at `path` (a folder or a hub id) under a new head.
+    """Transformer of the policy at `path` (a folder or a hub id) with a new head.
 
     With a `head_seed` the head is drawn from N(0, 1 / (hidden + 1)), as in Stiennon et al.,
     "Learning to summarize from human feedback" (2020), https://arxiv.org/abs/2009.01325, appendix
-    B: the members of an ensemble must differ. Else it is of zeros: every completion starts with the
-    same reward and every state with the same value. `pad_id` goes into the model's configuration,
-    where other tools look for it; a token that `set_separate_pad` has added gets an embedding.
+    B: the members of an ensemble must differ. Without one it is zero: every completion starts with
+    the same reward and every state with the same value. `pad_id` goes into the model's
+    configuration, where other tools look for it; a token added by `set_separate_pad` gets an
+    embedding.
     """
     model = load_scalar_model(path, compute, device, new=frozenset({"score.weight"}))
     head = model.get_parameter("score.weight")
     weights = torch.zeros(head.shape)
     if head_seed is not None:
-        # Drawn on the CPU, so that every device starts from the same one.
+        # Drawn on the CPU, so that every device starts from the same head.
         generator = torch.Generator().manual_seed(head_seed)
         weights.normal_(std=(head.shape[1] + 1) ** -0.5, generator=generator)
     with torch.no_grad():
@@ -79,7 +80,7 @@ class ScalarHead(nn.Module):
     def __init__(
         self, model: PreTrainedModel, compute: ComputeConfig = COMPUTE, pad_id: int = 0
     ) -> None:
-        """`model` is of `load_scalar_model` or `init_scalar_model`."""
+        """`model` is from `load_scalar_model` or `init_scalar_model`."""
         super().__init__()
         self.model, self.compute, self.pad_id = model, compute, pad_id
 
@@ -96,12 +97,12 @@ class ScalarHead(nn.Module):
     def forward(self, batch: Batch, *, each_token: bool = False) -> Float[Tensor, "batch ..."]:
         """Reward of each completion, in float32: the scalar at its last token.
 
-        With `each_token` the values: the scalar before each token is emitted; 0 where `batch.mask`
-        is False.
+        With `each_token`, the values: the scalar at the position before each token; 0 where
+        `batch.mask` is False.
         """
         positions = batch.predict_index if each_token else batch.last_index
         hidden = compute_hidden_states(self.model, batch)[positions]
-        # Trained whole under LoRA, the head is wrapped, and called as before.
+        # Under LoRA the head is trained in full: peft wraps it, and it is called as before.
         scores = apply_head(self.model.score, hidden).squeeze(-1)  # pyright: ignore[reportArgumentType]
         if each_token:
             return unflatten(scores, batch)
@@ -114,12 +115,12 @@ class Scores:
 
     values: Rewards
     disagreement: Rewards
-    """Standard deviation of the members' scores; 0 where there is one member."""
+    """Standard deviation of the members' scores; 0 for a single member."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ensemble:
-    """Reward models of one kind, in the order of their numbers; a single one is an ensemble too."""
+    """Reward models of one kind, in the order of their numbers; there may be just one."""
 
     members: Sequence[ScalarHead]
     aggregate: Callable[..., Rewards]
@@ -127,7 +128,7 @@ class Ensemble:
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> Scores:
-        """Scores of a batch's completions: the members read it one after another, in eval mode."""
+        """Scores of a batch's completions; the members run one after another, in eval mode."""
         scores = torch.stack([model.eval()(batch) for model in self.members])
         return Scores(values=self.aggregate(scores=scores), disagreement=std(scores))
 
@@ -155,7 +156,7 @@ def load_ensemble(
 
 
 def find_member_folders(path: Path) -> list[Path]:
-    """Folders of the models of a reward model or of an ensemble, by number: 2 before 10."""
+    """Model folders of a reward model or an ensemble, in numeric order (2 before 10)."""
     if (path / CONFIG).is_file():
         return [path]
     folders = sorted(path.iterdir()) if path.is_dir() else []

@@ -1,10 +1,10 @@
-"""Training of one model on several ranks, a part of every weight on each: torch's FSDP2.
+"""Training of one model on several ranks, with a shard of every weight on each: torch's FSDP2.
 
-Each rank computes its rows of a micro-batch (`models/batch`) through all of the model: a block's
-weights are gathered for as long as it needs them. Results, a number for each token or completion,
-are given to all ranks. So losses and metrics are the same everywhere, those of one process up to
-rounding, and no loop knows of ranks. Gradients flow back to a rank's own rows, and are summed over
-the ranks. With one process nothing is wrapped.
+Each rank passes its rows of a micro-batch (`models/batch`) through the whole model: a block's
+weights are gathered while the block needs them. Results, a number for each token or completion, are
+gathered on all ranks. So losses and metrics are the same on all ranks, and up to rounding those of
+one process; loops need not know of ranks. Gradients flow back to each rank's rows, and are summed
+over the ranks. With one process nothing is wrapped.
 """
 
 import os
@@ -23,7 +23,7 @@ ValueT = TypeVar("ValueT")
 
 
 def init_process_group() -> None:
-    """Join the process group, where the environment names one (`runtime/ranks`)."""
+    """Join the process group, if the environment names one (`runtime/ranks`)."""
     if (address := os.environ.get(stages.MEETING)) and not dist.is_initialized():
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", init_method=address
@@ -36,14 +36,14 @@ def get_world_size() -> int:
 
 
 def get_rank() -> int:
-    """Number of this process among them, from 0."""
+    """Number of this process among those that train this model, from 0."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
 def shard_model(model: ModelT) -> ModelT:
     """Shard a `batch.BatchModel`, in place, over the ranks; returns it.
 
-    To be called when the model is complete, adapters and all, and before it has an optimizer.
+    Call it after adapters are added, and before the model has an optimizer.
     """
     if get_world_size() == 1:
         return model
@@ -70,7 +70,7 @@ def shard_model(model: ModelT) -> ModelT:
         if isinstance(part, FSDPModule):
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)
-    if hasattr(model, "logit_states"):  # else the last norm and the output layer have no gradient
+    if hasattr(model, "logit_states"):  # otherwise last norm and output layer have no gradient
         for method in ("logit_states", "compute_forward_kl"):
             register_fsdp_forward_method(model, method)
     return model
@@ -79,10 +79,10 @@ def shard_model(model: ModelT) -> ModelT:
 def gather_completions(
     values: Float[Tensor, "part ..."], sizes: Sequence[int], part: slice
 ) -> Tensor:
-    """Values of all completions of a batch, in their order; this rank has computed `values`.
+    """Values of all completions of a batch, in order, from the `values` of each rank.
 
-    `sizes`: number of values of each completion. `part`: the completions of this rank. The gradient
-    is that of its own values.
+    `sizes`: number of values of each completion. `part`: the completions of this rank. Only this
+    rank's values have a gradient here.
     """
     if get_world_size() == 1:
         return values
@@ -96,7 +96,7 @@ class _Gather(torch.autograd.Function):
         ctx.part = slice(start, start + len(values))
         gathered = values.new_zeros(total, *values.shape[1:])
         gathered[ctx.part] = values
-        dist.all_reduce(gathered)  # every value is from one rank, and 0 on the others
+        dist.all_reduce(gathered)  # a sum: each value is 0 on all ranks but one
         return gathered
 
     @staticmethod
@@ -105,13 +105,13 @@ class _Gather(torch.autograd.Function):
 
 
 def full_tensor(value: Tensor) -> Tensor:
-    """Unsharded value of a weight, or of what is computed of weights; a call of all ranks."""
+    """Unsharded value of a weight, or of a tensor computed from weights; all ranks must call."""
     gather = getattr(value, "full_tensor", None)
     return value if gather is None else gather()
 
 
 def copy_into(target: Tensor, value: Tensor) -> None:
-    """Copy an unsharded value, which every rank has, into a weight, sharded or not."""
+    """Copy an unsharded value, which every rank passes, into a weight, sharded or not."""
     if hasattr(target, "full_tensor"):
         from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -123,7 +123,7 @@ def copy_into(target: Tensor, value: Tensor) -> None:
 
 
 def broadcast_from_rank0(value: ValueT) -> ValueT:
-    """Value that rank 0 has; a call of all ranks."""
+    """Value of rank 0; all ranks must call."""
     if get_world_size() == 1:
         return value
     values = [value]

@@ -1,4 +1,4 @@
-"""Size of a model: its parameters, and those of them that are matrices of a product."""
+"""Size of a model: its parameters, and those that are matrices of a product."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -73,14 +73,14 @@ def measure_scorer(path: Path) -> Size:
 
 
 def measure_policy(name: str, seed: int, config: ModelConfig) -> Size:
-    """Size of a row of `policies`, or of the base model where it has a path."""
+    """Size of a row of `policies`, or of the base model if it has a path."""
     return measure_frozen(_build_on_meta(*row_policy.locate_policy(name, seed, config)))
 
 
 def model_facts(model: Mapping[str, Any]) -> Facts | None:
     """Facts of config.json and tokenizer of section `model`, for `auto`; None without a path.
 
-    Those of the data are added by `prompting.measure_data`.
+    `preparation.measure_data` adds those of the data.
     """
     if model["path"] is None:
         return None
@@ -92,7 +92,7 @@ def model_facts(model: Mapping[str, Any]) -> Facts | None:
     if positions is None:
         raise ValueError(
             f"expected max_position_embeddings in the config.json of '{model['path']}', found "
-            f"none: what is `auto` cannot be computed. Add it there."
+            f"none: values for `auto` cannot be computed. Add it there."
         )
     model_without_weights = _build_on_meta(path, revision)
     return Facts(

@@ -1,13 +1,13 @@
-"""A saved model's files in words that transformers 4.57 knows too.
+"""Files of a saved model with keys that transformers 4.57 can read, too.
 
-transformers 5 keeps all of a model's rotary positions in `rope_parameters`. Version 4 does not know
-that key: it reads `rope_theta`, `partial_rotary_factor` and `rope_scaling` beside the other keys,
-and takes its defaults where they are missing, without a word: other frequencies, other logits. It
-also knows neither the class TokenizersBackend nor a list of `extra_special_tokens`.
+transformers 5 keeps all parameters of rotary positions in `rope_parameters`. Version 4 does not
+know that key: it reads `rope_theta`, `partial_rotary_factor` and `rope_scaling`, and silently uses
+defaults if they are missing: other frequencies, other logits. Nor does it know the class
+TokenizersBackend or a list of `extra_special_tokens`.
 
-Version 5 still reads the old keys. So both are written, and read back by the installed version,
-which must find the same positions in either; a model whose positions the old keys cannot say, such
-as one with other frequencies in each of three types of layers, is named.
+Version 5 still reads the old keys. So both are written, and the installed version reads both back,
+which must give the same positions. A model that the old keys cannot describe, such as one with
+different frequencies in each of three types of layers, is reported.
 """
 
 import copy
@@ -23,19 +23,19 @@ OLD_NAMES = {
     "rope_theta": ("gpt_neox", "rotary_emb_base"),
     "partial_rotary_factor": ("gpt_neox", "rotary_pct"),
 }
-"""Key -> beginning of the `model_type` that had another name for it, and that name."""
+"""Key -> prefix of the `model_type` with another name for it, and that name."""
 
 
 def add_old_keys(folder: Path) -> str:
     """Rewrite `config.json` and `tokenizer_config.json` in place.
 
-    Returns why it takes version 5 to open the folder; an empty text: version 4 does, too.
+    Returns the reason why the folder needs version 5; empty: version 4 can open it, too.
     """
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     old = _add_rope_keys(config)
     readings = [
-        # a copy: the class adds to the dictionaries that it is handed
+        # a copy: the class changes its arguments
         list(_list_ropes(AutoConfig.for_model(**copy.deepcopy(content)).to_dict()))
         for content in (config, old, _drop_ropes(old))
     ]
@@ -50,7 +50,7 @@ def add_old_keys(folder: Path) -> str:
     path = folder / "tokenizer_config.json"
     if (folder / "tokenizer.json").is_file():
         tokenizer = json.loads(path.read_text(encoding="utf-8"))
-        # The class that takes tokenizer.json as it is; others add tokens by rules of their own.
+        # The class that uses tokenizer.json unchanged; other classes add tokens.
         tokenizer["tokenizer_class"] = "PreTrainedTokenizerFast"
         if isinstance(tokenizer.get("extra_special_tokens"), list):
             tokenizer["additional_special_tokens"] = tokenizer.pop("extra_special_tokens")
@@ -59,13 +59,13 @@ def add_old_keys(folder: Path) -> str:
 
 
 def _add_rope_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config.json, the parts for text and images in it included, with the keys of version 4."""
+    """A config.json with the keys of version 4, also in its parts for text and images."""
     new = {
         key: _add_rope_keys(value) if key.endswith("_config") and isinstance(value, dict) else value
         for key, value in config.items()
     }
     whole = config.get(ROPE) or {}
-    # Of several types of layers version 4 has the frequencies of two, in Gemma 3's words.
+    # Version 4 has the frequencies of at most two types of layers, in Gemma 3's keys.
     rope = whole if "rope_type" in whole else whole.get("full_attention") or {}
     if local := whole.get("sliding_attention"):
         new["rope_local_base_freq"] = local["rope_theta"]
@@ -78,7 +78,7 @@ def _add_rope_keys(config: Mapping[str, Any]) -> dict[str, Any]:
             pass
         case "default":
             new["rope_scaling"] = None
-        case "longrope":  # Phi 3's words, and no other key
+        case "longrope":  # only Phi 3's keys
             positions = scaling.pop("original_max_position_embeddings")
             new["original_max_position_embeddings"] = positions
             new["rope_scaling"] = {"type": scaling.pop("rope_type"), **scaling}
@@ -88,7 +88,7 @@ def _add_rope_keys(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drop_ropes(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What version 4 knows of a config.json."""
+    """The keys of a config.json that version 4 knows."""
     return {
         key: _drop_ropes(value) if isinstance(value, dict) else value
         for key, value in config.items()
@@ -97,7 +97,7 @@ def _drop_ropes(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _list_ropes(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The rotary positions in a configuration and in its parts, without `type`, as 4 calls it."""
+    """Rotary parameters of a configuration and its parts, without version 4's `type`."""
     for key, value in config.items():
         if key == ROPE and value:
             yield {name: number for name, number in value.items() if name != "type"}

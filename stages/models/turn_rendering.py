@@ -1,16 +1,15 @@
-"""Messages of an episode as tokens, and sampled tokens as messages.
+"""Conversion of an episode's messages to tokens, and of sampled tokens to messages.
 
-What was sampled stays as it is. After a turn of the assistant come the tokens of the new messages
-alone: the difference of two renders by the chat template, of which the longer one has to begin with
-the shorter one, up to the token that ends the assistant's turn. A template that renders earlier
-turns otherwise once others follow (without their thoughts, as Qwen3's does) is refused: a model
-would read other tokens where it is used than where it was trained (`kept_thoughts` rewrites it).
-What the template puts after the end of a turn, a newline for example, stands there as it would.
+Sampled tokens are never changed. After a turn of the assistant come only the tokens of the new
+messages: the difference of two renders by the chat template, of which the longer one must begin
+with the shorter one, up to the token that ends the assistant's turn. A template that changes
+earlier turns when others follow (by dropping their thoughts, as Qwen3's does) is refused: a model
+would read other tokens in use than in training (`kept_thoughts` rewrites it). Text that the
+template writes after the end of a turn, such as a newline, is kept.
 
-A tokenizer without a chat template is read with one of this project (`make_episode_template`): the
-first message stands as it is, after the begin token where the tokenizer has one; a later one
-between newlines. Tools are not shown: the messages of the environment, or demonstrations, have to
-say what may be called.
+A tokenizer without a chat template gets one of this project (`make_episode_template`): the first
+message, after the begin token if there is one, then each later message between newlines. It does
+not render tools: messages of the environment, or demonstrations, must describe them.
 """
 
 import copy
@@ -46,23 +45,23 @@ from stages.records.problems import (
     find_begun_thought,
     split_thought,
 )
+from stages.records.transcripts import link_results
 from stages.rewards.feedback.prompts import defuse
-from stages.sources.tool_calls import link_results
 
 Message = Mapping[str, Any]
 Tools = Sequence[Mapping[str, Any]] | None
 ROLES = ("system", "user", "assistant", "tool")
 SHOWN = 60
-"""Characters of each text where two of them part."""
+"""Characters of each text that an error shows where two texts differ."""
 CACHED_TEXTS = 4096
 REMEDY = (
-    "Where these are thoughts, set model.chat_template: keep_thoughts; else name a chat template "
+    "If these are thoughts, set model.chat_template: keep_thoughts; else name a chat template "
     "there that renders earlier turns the same whatever follows"
 )
 
 
 class TurnRenderer:
-    """Messages to tokens and back, in the form of a tokenizer's model."""
+    """Converter between messages and tokens, in the format of a tokenizer's model."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
@@ -79,7 +78,7 @@ class TurnRenderer:
     def render_reply(
         self, messages: Sequence[Message], reply: Message, tools: Tools
     ) -> list[int]:  # fmt: skip
-        """Tokens of a message of the assistant as it would be sampled, with the end of its turn."""
+        """Tokens of an assistant's message as if sampled, with the end of its turn."""
         turns, turn = self._read_turns(messages), self._read_turns([reply])[0]
         try:
             _, text = chat_template.render_reply(turns, turn, self.tokenizer, self._to_json(tools))
@@ -90,11 +89,11 @@ class TurnRenderer:
     def render_new(
         self, messages: Sequence[Message], new: Sequence[Message], tools: Tools
     ) -> list[int]:
-        """Tokens from the end of the assistant's turn to where the assistant writes again.
+        """Tokens from the end of the assistant's turn to the beginning of its next one.
 
         Args:
-            messages: the last of them is the assistant's.
-            new: what the environment answers.
+            messages: earlier messages, the last of them the assistant's.
+            new: messages of the environment.
             tools: as in `render_start`.
 
         Raises:
@@ -110,7 +109,7 @@ class TurnRenderer:
             end = place + SHOWN
             raise ValueError(
                 f"chat template: expected the render of a conversation to begin with that of its "
-                f"earlier turns, and they part at character {place}, after "
+                f"earlier turns, but they differ at character {place}, after "
                 f"{whole[max(0, place - SHOWN) : place]!r}: with the new messages "
                 f"{whole[place:end]!r}, without {stem[place:end]!r}. A policy would read other "
                 f"tokens in use than in training. {REMEDY}"
@@ -118,17 +117,17 @@ class TurnRenderer:
         return self._tokenize_after_end(whole[len(stem) :])
 
     def complete_turn(self, token_ids: Sequence[int]) -> list[int]:
-        """The end of a turn, where a sampled turn stopped at the end of a sequence; else none."""
+        """Tokens that end a turn, if sampling stopped at an end-of-sequence token; else none."""
         end = end_id(self.tokenizer)
         return [] if token_ids[-1:] == [end] else [end]
 
     def read_reply(self, token_ids: Sequence[int], tools: Tools) -> Message:
         """Message of sampled tokens: content, thoughts (`reasoning_content`) and calls.
 
-        Without tools all but thoughts is content.
+        Without tools, everything except thoughts is content.
 
         Raises:
-            ReplyError: it starts a call that cannot be read, or that the chat template refuses.
+            ReplyError: it starts a call that cannot be parsed, or that the chat template refuses.
         """
         if tools and getattr(self.tokenizer, "response_template", None) is not None:
             turn = self._parse(token_ids, tools)
@@ -150,9 +149,9 @@ class TurnRenderer:
     def check(self, tools: Tools) -> None:
         """Raise a ValueError for a chat template that does not fit episodes of several turns.
 
-        It loses tools, calls or results; its calls cannot be read; or it renders earlier turns
-        otherwise once results of tools (without tools: once messages of the user) follow. To be
-        called before training where the assistant may have more than one turn.
+        It leaves out tools, calls or results; its calls cannot be parsed; or it changes earlier
+        turns when results of tools (without tools: messages of the user) follow. Call it before
+        training with more than one turn of the assistant.
         """
         if self._is_plain:
             return
@@ -173,7 +172,7 @@ class TurnRenderer:
             messages += [_to_message(reply), *new]
         if not tools:
             return
-        # A call as the template writes it has to be read as that call.
+        # Parsing a call that the template wrote must give the same call.
         called, tools = _to_message(Turn("assistant", "", calls=(CALL,))), json.loads(TOOLS)
         token_ids = self.render_reply([_to_message(USER)], called, tools)
         calls = self.read_reply(token_ids, tools).get("tool_calls", ())
@@ -187,7 +186,7 @@ class TurnRenderer:
             )
 
     def _make_probes(self, *, has_tools: bool) -> list[tuple[Turn, list[Turn]]]:
-        """Turns of the assistant, and what may follow each, of a conversation one after another."""
+        """Consecutive turns of the assistant in a conversation, with the turns that follow each."""
         if not has_tools:
             replies = [Turn("assistant", "Four.", reasoning=text) for text in ("", "2 + 2.", "")]
             return [(reply, [USER]) for reply in replies]
@@ -205,7 +204,7 @@ class TurnRenderer:
 
     @functools.cached_property
     def _defuse_text(self) -> Callable[[str], str]:
-        """Text in which no special token is spelled; slow where there are hundreds of these."""
+        """Function that breaks up spelled special tokens; slow if there are hundreds of these."""
         specials = special_token_texts(self.tokenizer)
         return functools.lru_cache(maxsize=CACHED_TEXTS)(lambda text: defuse(text, specials))
 
@@ -219,11 +218,11 @@ class TurnRenderer:
             raise ValueError(f"chat template: it refuses messages of {roles}: {error}") from error
 
     def _to_json(self, tools: Tools) -> str | None:
-        """Tools in whose texts no special token is spelled."""
+        """JSON text of tools, without spelled special tokens."""
         return self._defuse_text(json.dumps(tools, ensure_ascii=False)) if tools else None
 
     def _read_turns(self, messages: Sequence[Message]) -> list[Turn]:
-        """Messages as turns; what the environment wrote spells no special token any more."""
+        """Messages as turns; the environment's are without spelled special tokens."""
         turns = link_results([_to_turn(message) for message in messages])
         return [turn if turn.role == "assistant" else self._defuse_turn(turn) for turn in turns]
 
@@ -235,7 +234,7 @@ class TurnRenderer:
         return replace(turn, content=self._defuse_text(turn.content), answers=answers)
 
     def _cut_after_end(self, text: str) -> str:
-        """A render that ends with the assistant's turn, up to and with the token that ends it."""
+        """A render up to the token that ends its last turn, the assistant's, included."""
         stem = text.rstrip()
         if not stem.endswith(self._end):
             # Phi's template writes the end of a turn, a newline, and the end of a sequence.
@@ -249,13 +248,13 @@ class TurnRenderer:
         return stem
 
     def _tokenize_after_end(self, text: str) -> list[int]:
-        """Tokens of a text as they are after the end of a turn."""
+        """Tokens of a text that follows the end of a turn."""
         (ids,) = tokenize([self._end + text], self.tokenizer)
         assert ids[0] == end_id(self.tokenizer)
         return ids[1:]
 
     def _parse(self, token_ids: Sequence[int], tools: Tools) -> Turn:
-        """A turn by the tokenizer's own `response_template`."""
+        """A turn, parsed by the tokenizer's `response_template`."""
         prefix = self._render([USER], tools, is_prompt=True)
         ends = end_ids(self.tokenizer)
         text = self.tokenizer.decode([token_id for token_id in token_ids if token_id not in ends])
@@ -269,9 +268,9 @@ class TurnRenderer:
 
 
 def make_episode_template(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Chat template, in Jinja, for episodes of a tokenizer without one."""
+    """Jinja chat template for episodes of a tokenizer without one."""
     ends = get_bos_text(tokenizer), tokenizer.convert_ids_to_tokens(eos_id(tokenizer))
-    # Jinja reads no escapes of emoji.
+    # Jinja does not support escapes of emoji.
     start, end = (json.dumps(text, ensure_ascii=False) for text in ends)
     return (
         f"{{{{- {start} + messages[0].content }}}}"
@@ -287,9 +286,9 @@ def make_episode_template(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def render_episode(renderer: TurnRenderer, episode: Episode) -> Episode:
-    """An episode that no policy sampled, with the tokens that its messages would be sampled as.
+    """An episode that was not sampled, with the tokens that a policy would sample for it.
 
-    ValueError: a reply is not read as it was written.
+    A ValueError if parsing a reply does not give the same message.
     """
     messages, tools = list(episode.messages), episode.tools
     first = episode.num_start_messages
@@ -303,7 +302,7 @@ def render_episode(renderer: TurnRenderer, episode: Episode) -> Episode:
         read = renderer.read_reply(reply_ids, tools).get("tool_calls") or ()
         if [call["function"] for call in read] != calls:
             raise ValueError(
-                f"expected a message whose calls are read as they were written, found "
+                f"expected a message whose calls are the same after parsing, found "
                 f"{reply!r:.200}: name the tools that `start` returns, and write arguments as an "
                 f"object"
             )
@@ -318,7 +317,7 @@ def render_episode(renderer: TurnRenderer, episode: Episode) -> Episode:
 
 @once_per_template
 def _find_begun_thought(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Beginning of a thought that the template writes before each turn of the assistant."""
+    """Text that the template writes before each turn of the assistant to begin a thought."""
     return find_begun_thought(chat_template.render_chat([USER], tokenizer))
 
 
@@ -338,7 +337,7 @@ def _to_turn(message: Message) -> Turn:
 
 
 def _make_turn(role: str, message: Message, error: type[ValueError]) -> Turn:
-    """Content, thoughts and calls of a message; `error`: what is raised where a call is none."""
+    """Content, thoughts and calls of a message; raises `error` for an invalid call."""
     calls = list[ToolCall]()
     for index, entry in enumerate(message.get("tool_calls") or ()):
         call = read_call(entry, index)

@@ -1,4 +1,4 @@
-"""What becomes of a plan on a machine: memory, seconds, and the problems that show beforehand."""
+"""Forecast of a plan on a machine: memory, seconds, and problems that can be seen beforehand."""
 
 import collections
 import json
@@ -21,7 +21,6 @@ from stages.models import (
     model_tokenizer,
     preparation,
     process_head,
-    prompting,
     rope_limit,
     row_policy,
     size,
@@ -53,7 +52,7 @@ GIB = 2**30
 USABLE = 0.9
 """Share of a GPU's memory that tensors can use, beside driver, kernels and allocator gaps."""
 KEPT = 0.8
-"""Share of a GPU's memory up to which activations are kept, where `auto` decides."""
+"""Share of a GPU's memory up to which `auto` keeps activations instead of recomputing them."""
 AWAKE = ("sampling", "forward pass")
 """Phases in which vLLM holds its share of a GPU; in the others it sleeps."""
 UNCOUNTED = (RuntimeError, TypeError, AttributeError, IndexError, AssertionError, KeyError)
@@ -69,10 +68,10 @@ class Machine:
     """Memory of a GPU; without one, this machine's memory per process."""
     is_gpu: bool
     is_here: bool = True
-    """Whether it is this machine, whose speed can be measured."""
+    """Whether it is this machine: only its speed can be measured."""
 
     def room(self) -> float:
-        """Bytes that a stage may take."""
+        """Bytes that a stage may use."""
         return USABLE * self.bytes
 
 
@@ -84,15 +83,15 @@ class Model:
     tokenizer: PreTrainedTokenizerBase
     data: Data
     facts: Facts | None
-    """Facts that `auto` follows from; None for the embedded model."""
+    """Facts from which `auto` is decided; None for the embedded model."""
     reports: Sequence[SourceReport] = ()
-    """How each file source was read."""
+    """Reports on the reading of each file source."""
     warnings: Sequence[str] = ()
-    """As of prepare_data."""
+    """Warnings of prepare_data."""
 
 
 def find_machine(pretended_gib: float | None, num_seeds: int) -> Machine:
-    """The first GPU, or a pretended one, or the CPU, with the memory that each seed has of it."""
+    """The first GPU, a pretended one, or the CPU, with its memory per seed."""
     if pretended_gib is not None:
         size = round(pretended_gib * GIB)
         return Machine(name="a pretended GPU", bytes=size, is_gpu=True, is_here=False)
@@ -105,16 +104,16 @@ def find_machine(pretended_gib: float | None, num_seeds: int) -> Machine:
 
 
 def read_versions() -> dict[str, str]:
-    """Versions of the packages that can matter to a result."""
+    """Versions of the packages that can affect a result."""
     missing = {"vllm": "not installed", "peft": "not installed"}
     return missing | versions.read_installed() | {"CUDA of torch": torch.version.cuda or "none"}  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def load_model_facts(content: Mapping[str, Any]) -> Model:
-    """The base model's configuration and tokenizer, and the data in its tokens.
+    """The base model's configuration and tokenizer, and the tokenized data.
 
-    Rows are made here as prepare_data makes them, and refused as there. Nothing is downloaded: an
-    OSError or ValueError says what is missing.
+    Rows are prepared and refused as in prepare_data. Nothing is downloaded: an OSError or
+    ValueError names the missing file.
     """
     facts = size.model_facts(content["model"])
     settings: Any = load_config(plan_checks.load_entry_points()["prepare_data"], facts=facts)
@@ -131,12 +130,12 @@ def load_model_facts(content: Mapping[str, Any]) -> Model:
     revision = section.revision or "main"
     path = model_files.locate_folder(section.path)
     config = AutoConfig.from_pretrained(path, revision=revision, local_files_only=True)
-    facts = facts and prompting.measure_data(prepared.summary, facts)
+    facts = facts and preparation.measure_data(prepared.summary, facts)
     return Model(config=config, tokenizer=prepared.tokenizer, data=data, facts=facts, **shown)
 
 
 def show_text(model: Model) -> dict[str, str]:
-    """One demonstration as the model will read it, and its special tokens."""
+    """A demonstration as the model will read it, and the special tokens."""
     tokenizer, shown = model.tokenizer, model.data.example
     return {
         "chat template": "the model's own"
@@ -156,7 +155,7 @@ def show_text(model: Model) -> dict[str, str]:
 
 
 def find_software_problems(plan: Plan, software: Mapping[str, str]) -> Iterator[str]:
-    """Problems of packages: other versions than the pinned ones; no vLLM, or none that starts."""
+    """Problems of packages: versions other than the pinned ones; vLLM missing or not starting."""
     try:
         versions.check()
     except ValueError as error:
@@ -174,7 +173,7 @@ def find_software_problems(plan: Plan, software: Mapping[str, str]) -> Iterator[
 def find_problems(
     model: Model, stages: Sequence[Stage], plan: Plan, software: Mapping[str, str]
 ) -> Iterator[str]:
-    """Problems: settings that this model or machine cannot do, with what to change."""
+    """Settings that do not work with this model or machine, with a remedy for each."""
     yield from find_software_problems(plan, software)
     limit = rope_limit.get_rope_limit(model.config) or getattr(
         model.config, "max_position_embeddings", None
@@ -203,7 +202,7 @@ def find_problems(
 
 
 def make_trial(stage: Stage, model: Model, plan: Plan) -> Trial | None:
-    """Trial that measures the stage's memory; None: no model computes in it, or hardly."""
+    """Trial that measures the stage's memory; None: no model computes in it, or too little."""
     if stage.entry_point not in LOOPS or is_remote(stage):
         return None
     prompt, completion = max_lengths(stage, plan)
@@ -217,8 +216,8 @@ def make_trial(stage: Stage, model: Model, plan: Plan) -> Trial | None:
 def settle_recomputation(trial: Trial, machine: Machine, parameters: int) -> Trial:
     """The trial, with `auto` of `compute.gradient_checkpointing` decided for this machine.
 
-    On a GPU activations are recomputed where the update takes more than `KEPT` of its memory
-    without, or cannot be measured.
+    On a GPU activations are recomputed if the update would otherwise need more than `KEPT` of its
+    memory, or cannot be measured.
     """
     compute = trial.config.compute
     if compute.gradient_checkpointing != AUTO:
@@ -256,7 +255,7 @@ def find_arithmetic(plan: Plan) -> Arithmetic:
 
 
 def measure_speed(model: Model, machine: Machine, plan: Plan) -> Mapping[Arithmetic, Rates]:
-    """Rates of the base model here, as seeds run side by side; none for another machine."""
+    """Rates of the base model here, with seeds side by side; none for another machine."""
     if not machine.is_here:
         return {}
     content, num_seeds = plan.content, len(plan.content["seeds"])
@@ -278,7 +277,7 @@ REMEDIES = (
     "lora.rank: 16, compute.gradient_checkpointing: true, compute.dtype: bfloat16, a lower "
     "compute.max_tokens, in sampling a lower compute.max_batch, or a smaller model"
 )
-"""What of params.yaml needs less memory."""
+"""Settings of params.yaml that need less memory."""
 
 
 # --- forecasts
@@ -290,24 +289,24 @@ class Forecast:
 
     stage: Stage
     phase: str
-    """The one that takes most memory."""
+    """Phase with the largest peak."""
     peak: int
-    """Its bytes; 0 where no model computes, or none could be measured."""
+    """Bytes of that peak; 0 if no model computes, or it could not be measured."""
     unmeasured: str | None
     """Reason why its memory could not be measured."""
     work: Work
     seconds: float
-    """0 where there is no rate, or no model computes."""
+    """0 without a rate, or if no model computes."""
     source: str
-    """Where the rate comes from."""
+    """Source of the rate."""
     problem: str | None
-    """Reason why it cannot work."""
+    """Reason why it cannot run."""
 
 
 def forecast_stages(
     stages: Sequence[Stage], model: Model, machine: Machine, plan: Plan, rates: Rates | None
 ) -> Iterator[Forecast]:
-    """Forecast each stage. `rates`: None where there are none."""
+    """Forecast each stage. `rates`: None without a measurement."""
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(model.config)
     matrices, parameters = size.count_matrices(empty), size.measure_model(empty)["parameters"]
@@ -323,7 +322,7 @@ def forecast_stages(
         if peak > machine.room():
             problem = (
                 f"{phase} takes {peak / GIB:.1f} GiB of {machine.room() / GIB:.1f} that can be "
-                f"used of {machine.name}. Take less: {REMEDIES}"
+                f"used of {machine.name}. To use less: {REMEDIES}"
             )
         seconds, source = 0.0, "-"
         if rates is not None:
@@ -346,7 +345,7 @@ def forecast_seconds(work: Work, trial: Trial | None, rates: Rates) -> tuple[flo
 def measure_memory(
     trial: Trial | None, machine: Machine, parameters: int
 ) -> tuple[Mapping[str, int], str | None, str | None]:
-    """Peak bytes by phase; reason why there are none; reason why it cannot work."""
+    """Peak bytes by phase; reason why there are none; reason why the stage cannot run."""
     if trial is None:
         return {}, None, None
     try:
@@ -363,7 +362,7 @@ def measure_memory(
 
 
 def minimum_of_vllm(trial: Trial, machine: Machine, parameters: int) -> int:
-    """Bytes of vLLM's weights and of one row's keys and values: with less it does not start."""
+    """Bytes of vLLM's weights and of one row's keys and values, the least with which it starts."""
     width = 2 if trial.config.compute.dtype == "bfloat16" else 4
     if not machine.is_gpu:
         return width * parameters + int(ENVIRONMENT["VLLM_CPU_KVCACHE_SPACE"]) * GIB
@@ -377,7 +376,7 @@ def minimum_of_vllm(trial: Trial, machine: Machine, parameters: int) -> int:
 def add_vllm(phases: Mapping[str, int], minimum: int, machine: Machine) -> dict[str, int]:
     """Add vLLM's share of the GPU to the trainer's `phases`; on a CPU vLLM never sleeps.
 
-    A ValueError where its share is less than the `minimum`.
+    A ValueError if its share is less than the `minimum`.
     """
     if not machine.is_gpu:
         return {phase: held + minimum for phase, held in phases.items()}

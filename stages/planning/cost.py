@@ -1,19 +1,18 @@
-"""Memory of a stage: two steps of its loop on fake tensors, with the longest texts it may meet.
+"""Forecast of a stage's memory: two steps of its loop on fake tensors of the largest lengths.
 
 torch's fake tensors (`FakeTensorMode`) have shape, type and device and take no memory and no time.
 A model built of them goes through the stage's real code: forward and backward pass, gradient
-checkpointing, autocast, adapters, optimizer. Token ids, masks, lengths and samples are real, so
-that loops go the way that they say. A number that a loop asks of a fake tensor is 0, a yes or no is
-yes. torch's own `MemTracker` counts modules and optimizers that are named to it; the loops make
-theirs as they go.
+checkpointing, autocast, adapters, optimizer. Token ids, masks, lengths and samples are real, since
+loops branch on them. `item()` of a fake tensor is 0, or True. torch's `MemTracker` counts only
+modules and optimizers that it was passed; the loops create theirs.
 
-Every completion is as long as it may be, and an optimizer step has two micro-batches if it has that
-many: from the second on, gradients, moments and activations are there together. What decides memory
-is the stage's own: loop, preset, micro-batches, which models there are at once; texts mean nothing.
-Of more layers than `EXACT_LAYERS` two smaller models are measured: each phase is a line over the
-number of layers (2 % too low was measured where activations are few). Tensors are counted: a GPU's
-driver and kernels, the gaps of its allocator, and three grids of rows x vocabulary of 8 bytes with
-which the engine draws there, come besides.
+Every completion has the largest length, and an optimizer step has two micro-batches if it can: from
+the second on, gradients, moments and activations coexist. Loop, preset, micro-batches and the
+models held at once are those of the stage; the texts are arbitrary. For more layers than
+`EXACT_LAYERS` two smaller models are measured: each phase is a line over the number of layers (2 %
+too low was measured where activations are few). Only tensors are counted: on a GPU add the driver
+and kernels, the gaps of the allocator, and three grids of rows x vocabulary of 8 bytes with which
+the engine draws.
 """
 
 import copy
@@ -58,14 +57,14 @@ from stages.sampler import Sample
 # --- counting
 
 WHOLE = "update"
-"""The phase of everything that is in no other phase."""
+"""The phase outside all other phases."""
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts each storage once, from the operation that returns it until nothing holds it.
+    """Counter of bytes in tensor storages, each counted once, from its creation until it is freed.
 
-    What a kernel takes and gives back inside itself is not seen, nor what an allocator rounds up.
-    Of fake tensors it also answers what they cannot.
+    It does not see a kernel's temporary memory, or an allocator's rounding. It also computes
+    operations that fake tensors do not support.
     """
 
     def __init__(self) -> None:
@@ -77,7 +76,7 @@ class LiveBytes(TorchDispatchMode):
         self._sizes: dict[int, int] = {}
 
     def see(self, tensor: Tensor) -> None:
-        """Count the tensor's storage, if it is a new one."""
+        """Count the tensor's storage, if it is new."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key not in self._sizes:
@@ -96,7 +95,7 @@ class LiveBytes(TorchDispatchMode):
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Within, peaks count for the phase `name`."""
+        """Context whose peaks count for the phase `name`."""
         before = self._phase
         self.enter(name)
         try:
@@ -114,7 +113,8 @@ class LiveBytes(TorchDispatchMode):
             constant = torch.ones if args[0].dtype == torch.bool else torch.zeros
             return constant((), dtype=args[0].dtype).item()
         if func is torch.ops.aten.index.Tensor:
-            # Where a real mask is True is known; to a fake tensor it would be some unknown number.
+            # The number of True entries of a real mask is known; fake tensors would make it
+            # unknown.
             places = [_where(index) for index in args[1]]
             args = (args[0], [place for parts in places for place in parts])
         result = func(*args, **(kwargs or {}))
@@ -130,7 +130,7 @@ def _where(index: Tensor | None) -> list[Tensor | None]:
 
 
 class _AsArrays(TorchFunctionMode):
-    """`numpy()` of a fake tensor: an array of its shape, all yes or all 0."""
+    """`numpy()` of a fake tensor: an array of its shape, all True or all 0."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.numpy and isinstance(args[0], FakeTensor):
@@ -148,7 +148,7 @@ HEADS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "reward": (ScalarHead, AutoModelForSequenceClassification, {"num_labels": 1}),
     "process": (ProcessHead, AutoModelForTokenClassification, {"num_labels": 2}),
 }
-"""What a model is for -> what reads batches with it, and transformers' class of it."""
+"""Use of a model -> its class here, and its class in transformers with arguments."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,15 +159,15 @@ class Trial:
     config: Any
     """The entry point's `Config`, with its preset."""
     base: PretrainedConfig
-    """Of the policy; reward and value models are made from it."""
+    """Configuration of the policy, from which reward and value models are made."""
     prompt: int
     """Tokens of the longest prompt."""
     completion: int
-    """Of the longest completion."""
+    """Tokens of the longest completion."""
     samples: int
-    """Completions of a prompt, where several are read or drawn side by side."""
+    """Completions of a prompt that are read or drawn together."""
     scorers: tuple[str, ...] = ()
-    """What each model that a reward asks is for, a key of `HEADS`."""
+    """Use of each model of a reward, a key of `HEADS`."""
 
     def completions(self, number: int) -> list[list[int]]:
         """Completions of the largest length, all different."""
@@ -176,7 +176,7 @@ class Trial:
 
     @property
     def num_processes(self) -> int:
-        """That train its models together; what is measured is the first of them."""
+        """Number of processes that train together; the first one is measured."""
         return getattr(self.config, "num_processes", 1)
 
     def numbers(self, num_prompts: int, per_prompt: int) -> range:
@@ -199,21 +199,21 @@ class Models:
     live: LiveBytes
     fake: FakeTensorMode
     gradients: int = 0
-    """Bytes by which what is counted was corrected for gradients; outside an update are none."""
+    """Correction for gradients, in bytes; there are none outside an update."""
     at_work: int = 0
-    """Bytes of the weights that are whole while a model is at work; two never are at a time."""
+    """Bytes of the weights that are gathered while a model computes; only one does at a time."""
 
     def build(self, use: str, *, trained: bool = False, spread: bool = True) -> Any:
-        """One for `use`, as it is when it is loaded; `trained`: with the adapters, if any.
+        """A model for `use`, as it is loaded; `trained`: with adapters, if there are any.
 
-        `spread`: over the processes, if there are several.
+        `spread`: sharded over the processes, if there are several.
         """
         reader, auto_class, labels = HEADS[use]
         config = copy.deepcopy(self.trial.base)
         config.update({"pad_token_id": PAD, "step_token_id": EOS, "step_separator": "\n"} | labels)
         with self.fake:
             model = auto_class.from_config(config)
-        # A fake tensor is where it is, and cannot be moved.
+        # A fake tensor cannot be moved to another device.
         model.to = lambda *_: model
         for tensor in (*model.parameters(), *model.buffers()):
             self.live.see(tensor)
@@ -232,16 +232,16 @@ class Models:
         return Policy(model, *batching, without) if reader is Policy else reader(model, *batching)
 
     def _spread(self, model: PreTrainedModel, *, trained: bool) -> None:
-        """Count what one process holds of a model that is spread over several (`sharding`).
+        """Count what one process holds of a sharded model (`sharding`).
 
-        A part of its weights, gradients and moments; whole, in the compute dtype, what is outside
-        its blocks, and a block that is at work and the next.
+        A shard of weights, gradients and moments; in full, in the compute dtype, the weights
+        outside the blocks, the present block and the next.
         """
         part, dtype = 1 / self.trial.num_processes, getattr(torch, self.trial.config.compute.dtype)
         kinds = model._no_split_modules or ()
         num_bytes = sum(tensor.nbytes for tensor in model.parameters())
         for tensor in model.parameters():
-            # As they are gathered: no product casts and keeps them.
+            # Gathered in the compute dtype, so that no matrix product keeps a cast copy.
             tensor.data = tensor.data.to(dtype)
         blocks = [_size(module) for module in model.modules() if type(module).__name__ in kinds]
         num_trained = sum(
@@ -255,7 +255,7 @@ class Models:
         self.gradients += gradients
 
     def sampler(self, model: PreTrainedModel, max_prompts: int = 2**30) -> "FullLength":
-        """What the stage would sample from the model with, at most so many prompts at once."""
+        """The stage's sampler of a model, for at most `max_prompts` prompts at once."""
         compute, engine = self.trial.config.compute, None
         if not is_vllm(self.trial.config):
             engine = TransformersSampler(
@@ -287,7 +287,7 @@ class FullLength:
     def sample(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **how: Any
     ) -> list[list[Sample]]:
-        """Completions as long as they may be; every fake token ends one, so the cache is whole."""
+        """Completions of the largest length; a fake token may end any, so the cache is complete."""
         with self.live.phase("sampling"):
             if self.engine is not None:
                 num_prompts = min(
@@ -312,7 +312,7 @@ class FullLength:
 # --- the loop of each kind of stage
 
 STEP = 16
-"""Tokens of a step of a solution."""
+"""Tokens of a reasoning step."""
 
 
 def _sft(trial: Trial, models: Models) -> Iterator[Any]:
@@ -403,8 +403,8 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
     config = trial.config
     is_ppo = trial.entry_point == "train_ppo"
     sizes = config.ppo if is_ppo else config.grpo
-    # Old log-probs are one grid of numbers; more epochs and mini-batches take no more than one.
-    # In the two steps of the trial the policy is trained, too.
+    # More epochs and mini-batches add only a grid of old log-probs. The two steps of the trial also
+    # train the policy.
     single = {"num_epochs": 1, "num_minibatches": 1, "value_warmup_steps": 0}
     preset = config.preset.model_copy(update=single)
     numbers = trial.numbers(
@@ -419,7 +419,7 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
         initial = trained if trial.config.lora.rank else models.build("policy")
     if preset.has_teacher:
         teacher = initial if preset.teacher_reads_solution else models.build("policy")
-    # See `engines/loading`: each of several processes draws from a whole copy.
+    # See `engines/loading`: each of several processes samples from a full copy.
     drawn_from = trained if trial.num_processes == 1 else models.build("policy", spread=False)
     actor = RlModels(
         policy=trained, reference=initial if preset.measures_kl else None, teacher=teacher,
@@ -434,7 +434,7 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
         reward=_rewards(trial, models),
         check_answers=None,
     )  # fmt: skip
-    if preset.teacher_reads_solution:  # as long as prompts and solutions may be
+    if preset.teacher_reads_solution:  # longest prompt and solution
         shown = [TEXT] * (2 * trial.prompt + trial.completion)
         task = replace(task, teacher_prompts={prompt.id: shown for prompt in task.prompts})
     schedule = [range(len(task.prompts))] * 2
@@ -444,9 +444,9 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
 
 
 def _rewards(trial: Trial, models: Models) -> Callable[[Rollouts], CompletionRewards]:
-    """The models of the reward are held; what they say is made up, to differ.
+    """Reward whose models are loaded, but whose numbers are invented, all different.
 
-    Their passes over what was drawn take no more than those of the policy.
+    Their forward passes need no more memory than those of the policy.
     """
     scorers = [models.build(use, spread=False) for use in trial.scorers]
 
@@ -477,7 +477,7 @@ def _sampling(trial: Trial, models: Models) -> Iterator[Any]:
 
 
 ONLINE = ("train_ppo", "train_grpo")
-"""Those that sample from the policy that they train."""
+"""Entry points that sample from the policy that they train."""
 LOOPS: dict[str, Callable[[Trial, Models], Iterator[Any]]] = {
     "train_sft": _sft, "train_dpo": _dpo, "train_ppo": _online, "train_grpo": _online,
     "reward_preference": _reward_preference, "reward_outcome": _reward_outcome,
@@ -485,20 +485,20 @@ LOOPS: dict[str, Callable[[Trial, Models], Iterator[Any]]] = {
     "play_policy": _sampling, "steps_completions": _sampling, "label_revision": _sampling,
     "label_judge": _sampling,
 }  # fmt: skip
-"""Entry point -> its loop, ready to be stepped; where none is left to step, it ran."""
+"""Entry point -> iterator of its loop's steps; if it yields none, the call has run it all."""
 
 
 # --- the peak
 
 EXACT_LAYERS = 4
-"""Models of so many layers are measured whole."""
+"""Largest number of layers of a model that is measured as it is."""
 
 
 def choose_layers(base: PretrainedConfig) -> tuple[int, ...]:
-    """Numbers of layers to measure: all, or n and 2 n of more than that."""
+    """Numbers of layers to measure: all, or n and 2 n of a larger model."""
     text = base.get_text_config(decoder=True)
     total, kinds = int(text.num_hidden_layers), getattr(text, "layer_types", None)
-    # Where layers differ, a stretch that repeats.
+    # The period of layers that differ.
     period = next(p for p in range(1, total + 1) if not kinds or kinds[p:] == kinds[:-p])
     num_small = period * -(-2 // period)
     return (total,) if total <= max(EXACT_LAYERS, 2 * num_small) else (num_small, 2 * num_small)
@@ -529,7 +529,7 @@ def predict_peaks(trial: Trial) -> dict[str, int]:
 
 
 def measure_peaks(trial: Trial, num_layers: int) -> dict[str, int]:
-    """`predict_peaks` of a model with `num_layers` layers, all of them measured."""
+    """Phase -> peak bytes, measured on a model with `num_layers` layers."""
     low = trial.config.compute.dtype == "bfloat16"
     with (
         warnings.catch_warnings(),
@@ -537,7 +537,7 @@ def measure_peaks(trial: Trial, num_layers: int) -> dict[str, int]:
         LiveBytes() as live,
         _AsArrays(),
     ):
-        # Copying a head, as peft does, asks for the address of what has none.
+        # peft copies a head, which asks for the address of a fake tensor.
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
         trial = replace(trial, base=keep_layers(trial.base, num_layers))
         fake = FakeTensorMode(allow_non_fake_inputs=True)

@@ -1,11 +1,10 @@
-"""What the stages of a plan have to do: texts, completions, tokens and operations of each.
+"""Forecast of the work of each stage in a plan: texts, completions, tokens and operations.
 
 Counted from the rows of the tables, the sizes of params.yaml and the mean lengths of the data, as
-`algorithms/flops` counts what was done. It is assumed that a policy's completions are as long as
-the demonstrations, with as many lines, but that the longest of a batch reaches its limit; that an
-episode's turns are half as long as its environment allows; that half of the problems have both
-right and wrong completions (a judge chooses between any two); and that no two completions of a
-problem are equal.
+`algorithms/flops` counts finished work. Assumptions: a policy's completions are as long as the
+demonstrations, with as many lines, but the longest of a batch reaches its limit; an episode's turns
+are half as long as its environment allows; half of the problems have both right and wrong
+completions (a judge chooses between any two); no two completions of a problem are equal.
 """
 
 import math
@@ -30,18 +29,18 @@ from stages.tables import ENVIRONMENTS, EPISODES, PAIRS, POLICIES, POOLS, REWARD
 
 Content = Mapping[str, Any]
 OF_POLICIES = ("sample", "evaluate")
-"""Stages that each policy has besides."""
+"""Stages that each policy has besides its training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Data:
-    """How many rows there are, and how many tokens they have."""
+    """Numbers of rows, and of their tokens."""
 
     prompts: Mapping[str, int]
-    """By split."""
+    """Number of prompts by split."""
     demonstrations: int
     prompt: float
-    """Mean tokens."""
+    """Mean tokens of a prompt; `completion`: of a completion."""
     completion: float
     completion_lines: float
     """Mean lines of a completion."""
@@ -52,7 +51,7 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What stages read: params.yaml and presets.yaml, every `auto` replaced; all rows; the data."""
+    """Inputs of stages: params.yaml and presets.yaml, every `auto` replaced; all rows; the data."""
 
     content: Content
     presets: Content
@@ -65,7 +64,7 @@ class Stage:
     """A row that is made, or a policy that is sampled from or evaluated."""
 
     name: str
-    """As DVC has it: `train@sft`."""
+    """Name in DVC, such as `train@sft`."""
     entry_point: str
     words: Mapping[str, Any]
     config: Any
@@ -96,10 +95,10 @@ def is_remote(stage: Stage) -> bool:
 
 
 def max_lengths(stage: Stage, plan: Plan) -> tuple[int, int]:
-    """Tokens of a prompt and of a completion, as long as the stage may meet them."""
+    """Most tokens of a prompt and of a completion in the stage."""
     config, prompt = stage.config, plan.data.longest[0]
     if (environment := find_environment(stage, plan)) is not None:
-        # Of a transcript the length of all of it is limited.
+        # A transcript has one limit for its whole length.
         prompt = min(prompt, environment.max_tokens - 1)
         return prompt, environment.max_tokens - prompt
     match stage.entry_point:
@@ -141,7 +140,7 @@ def _longest_sample(plan: Plan, *samplings: str) -> int:
 
 
 def _longest_written(on: str, plan: Plan) -> tuple[int, int]:
-    # Tokens of the longest prompt and completion in the folder `on`.
+    # Lengths of the longest prompt and completion in the folder `on`.
     table, _, name = on.partition("/")
     if table == POOLS:
         split = plan.rows[POOLS][name]["split"]
@@ -151,7 +150,7 @@ def _longest_written(on: str, plan: Plan) -> tuple[int, int]:
     words = plan.rows[table][name]
     preset = plan.presets[words[PRESET]]
     if words["by"] == "people":
-        # Of people's rows the length of both together is known.
+        # For people's rows, only the length of both together is known.
         prompt = min(plan.data.longest[0], preset["max_tokens"] - 1)
         return prompt, preset["max_tokens"] - prompt
     prompt, completion = _longest_written(words["on"], plan)
@@ -159,9 +158,9 @@ def _longest_written(on: str, plan: Plan) -> tuple[int, int]:
 
 
 def list_scorers(reward: str, plan: Plan) -> tuple[str, ...]:
-    """What each model of `rewards/..` is for: `reward`, `process` or `policy`.
+    """Purpose of each model of `rewards/..`: `reward`, `process` or `policy`.
 
-    None in environments, and none of a teacher, which is no reward.
+    None in environments, and none for a teacher, which is not a reward.
     """
     table, _, name = reward.partition("/")
     if table != REWARDS:
@@ -178,7 +177,7 @@ def list_scorers(reward: str, plan: Plan) -> tuple[str, ...]:
 
 
 def count_completions(stage: Stage, plan: Plan) -> int:
-    """Completions of a prompt that the stage draws, or reads side by side."""
+    """Number of completions that the stage draws per prompt, or reads side by side."""
     match stage.entry_point:
         case "train_ppo" | "train_grpo":
             return getattr(stage.config, stage.entry_point[6:]).completions_per_prompt
@@ -206,7 +205,7 @@ def pool_split(stage: Stage, plan: Plan) -> str:
 
 
 def label_preset(stage: Stage, plan: Plan) -> Content:
-    """The preset that labelled the steps or pairs which the stage learns from."""
+    """Preset that labelled the steps or pairs that the stage learns from."""
     table, _, name = stage.words.get("on", "").partition("/")
     return plan.presets.get(plan.rows[table][name][PRESET], {}) if table in (PAIRS, STEPS) else {}
 
@@ -216,9 +215,9 @@ def label_preset(stage: Stage, plan: Plan) -> Content:
 CONTRASTS = 0.5
 """Share of problems with right and wrong completions."""
 ASSUMED_TOKENS, ASSUMED_LINES = 256, 4
-"""Size of a completion where the data have no solutions."""
+"""Size of a completion if the data have no solutions."""
 CHARACTERS = 4
-"""Of a token of a judge's request."""
+"""Characters per token of a judge's request."""
 Number = float | int
 """Means and counts of tokens."""
 
@@ -240,7 +239,7 @@ class Work:
 
     @property
     def operations(self) -> int:
-        """Of all passes."""
+        """Operations of all passes."""
         return self.trained + self.forward + self.sampled
 
 
@@ -264,7 +263,7 @@ def summarise_data(summary: DataSummary) -> Data:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Count:
-    """Adds up a stage's passes, of all seeds."""
+    """Sum of a stage's passes over all seeds."""
 
     work: Work
     model: Matrices
@@ -272,9 +271,9 @@ class Count:
     max_batch: int
 
     def add(self, kind: str, times: Number, positions: Number, outputs: Number) -> None:
-        """`times` rows of so many positions, `outputs` of them with logits, go forward.
+        """Add passes of `times` rows of so many positions, `outputs` of them with logits.
 
-        `trained`: and backward; `sampled`: a position at a time.
+        All go forward; kind `trained`: also backward; `sampled`: a position at a time.
         """
         passes = Passes(positions=round(times * positions), outputs=round(times * outputs))
         operations = self.seeds * count_operations(kind, self.model, passes)
@@ -283,7 +282,7 @@ class Count:
     def train(
         self, times: Number, prompt: Number, completion: Number, *, has_logits: bool = True
     ) -> None:
-        """`times` rows of so many tokens are trained on, those of the completion."""
+        """Add training on the completion tokens of `times` rows of so many tokens."""
         self.work.tokens += self.seeds * times * completion
         self.add("trained", times, prompt + completion, completion if has_logits else 0)
 
@@ -291,10 +290,10 @@ class Count:
         self, prompts: Number, prompt: Number, *, completions: int, tokens: Number, limit: int,
         per_call: int, turns: int = 1,
     ) -> None:  # fmt: skip
-        """Completions of `prompts` prompts of so many tokens are sampled, `per_call` at once.
+        """Add sampling of completions of `prompts` prompts of so many tokens, `per_call` at once.
 
-        A prompt that completions share is read once. `tokens`: mean of a completion, of all its
-        turns; `limit`: of a turn at most.
+        A prompt that completions share is read once. `tokens`: mean tokens of a completion, over
+        all its turns; `limit`: most tokens of a turn.
         """
         self.add("forward", prompts, prompt, 0)
         self.work.tokens += self.seeds * prompts * completions * tokens
@@ -306,7 +305,7 @@ class Count:
 
 
 def forecast_work(stage: Stage, plan: Plan, model: Matrices) -> Work:
-    """What the stage takes if all goes as assumed; nothing where no model computes."""
+    """Work of the stage under the assumptions above; none if no model computes."""
     work, max_batch = Work(), plan.content["compute"]["max_batch"]
     if stage.entry_point in COUNTED and not is_remote(stage):
         count = Count(work=work, model=model, seeds=len(plan.content["seeds"]), max_batch=max_batch)
@@ -333,8 +332,8 @@ def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
 def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
     is_policy, both = stage.entry_point == "train_dpo", 2 * plan.data.completion
     settings = stage.config.dpo if is_policy else stage.config.preset
-    each = label_preset(stage, plan).get("max_pairs_per_problem", 1)
-    # The others do not need right and wrong completions.
+    each = min(label_preset(stage, plan).get("max_pairs_per_problem", 1), _most_pairs(stage, plan))
+    # Other labellers do not need right and wrong completions.
     by = plan.rows[PAIRS][stage.words["on"].partition("/")[2]]["by"]
     share = CONTRASTS if by in ("verifier", "episodes") else 1.0
     pairs = share * each * _problems(stage, plan)
@@ -367,7 +366,7 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
         times, prompt, completions=completions, tokens=completion,
         per_call=sizes.prompts_per_step, **turns,
     )  # fmt: skip
-    # Read by reference and teacher, and by the policy where it moves on before it learns; scored.
+    # Reference and teacher read them, and the policy if it is updated before it learns; scored.
     moves = preset.num_epochs * preset.num_minibatches > 1 or preset.staleness > 0
     readers = preset.measures_kl + preset.has_teacher + moves
     count.add("forward", times * readers, prompt + tokens, tokens)
@@ -428,7 +427,7 @@ def _evaluated(_stage: Stage, plan: Plan, count: Count) -> None:
 def _steps(stage: Stage, plan: Plan, count: Count) -> None:
     preset, data, problems = stage.config.preset, plan.data, _problems(stage, plan)
     problems = min(problems, preset.num_problems or problems) + data.prompts.get("dev", 0)
-    # The last step is followed by nothing.
+    # Nothing follows the last step.
     steps = max(0.0, data.completion_lines - 1)
     if preset.num_completions:
         half = data.completion / 2
@@ -444,7 +443,7 @@ def _judged(stage: Stage, plan: Plan, count: Count) -> None:
     prompts = Prompts(style=preset.style, constitution=preset.constitution)
     request = prompts.message("", "", "", prompts.draw_principle(0))
     length = len(request) / CHARACTERS + data.prompt + 2 * data.completion
-    each = preset.max_pairs_per_problem
+    each = min(preset.max_pairs_per_problem, _most_pairs(stage, plan))
     heldout = each * data.prompts.get("dev", 0)
     attacked = len(injections.TRIED) * min(heldout, preset.injection_pairs)
     pairs = each * _problems(stage, plan) + heldout + attacked
@@ -461,7 +460,12 @@ COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {
     "train_grpo": _online, "pool": _samples, "sample": _samples, "steps_completions": _steps,
     "label_judge": _judged, "play_policy": _played, "evaluate": _evaluated,
 }  # fmt: skip
-"""Entry point -> what counts its work."""
+"""Entry point -> function that counts its work."""
+
+
+def _most_pairs(stage: Stage, plan: Plan) -> int:
+    """Number of pairs of different completions of a problem, at least 1."""
+    return max(1, math.comb(count_completions(stage, plan), 2))
 
 
 def _problems(stage: Stage, plan: Plan) -> int:

@@ -1,15 +1,15 @@
-"""Speed of this machine, by timed passes in each arithmetic, and which to choose.
+"""Speed of this machine, from timed passes in each arithmetic, and the arithmetic to choose.
 
     python -m stages.planning.speed < request.json
 
 A rate is operations per second (`jobs`, `algorithms/flops`). Passes of the base model with random
 weights are timed, by the stages' own code: micro-batches and log-probabilities of a `Policy`, and
-`TransformersSampler`; the optimizer is not, a few per cent of a step. Of a model with many layers
-the first ones are timed: operations per second differ little with depth (of SmolLM2's shape by up
-to 1.3 times, 6 layers of 30). Seconds of a decode step are a line over the rows of its batch: the
+`TransformersSampler`; the optimizer, a few per cent of a step, is not. Only the first layers of a
+deep model are timed: operations per second differ little with depth (of SmolLM2's shape by up to
+1.3 times, 6 layers of 30). Seconds of a decode step are linear in the rows of its batch: the
 weights are read once, whatever the number of rows, and each row adds its own operations. Seeds
 share the memory's bandwidth, so as many processes as run side by side are timed at once, and their
-rates added. Rounding is fixed when a process starts, so each arithmetic has a process of its own.
+rates added. Rounding is fixed when a process starts, so each arithmetic has its own process.
 """
 
 import json
@@ -44,7 +44,7 @@ from stages.planning.jobs import Work, count_operations
 from stages.runtime import process
 
 GAIN = 1.3
-"""Times as fast that a costlier arithmetic has to be, to be recommended."""
+"""Smallest speed-up for which a costlier arithmetic is recommended."""
 FLOAT32, BFLOAT16, PINNED, NATIVE = "float32", "bfloat16", "pinned", "native"
 VLLM_START = 15.0
 """Guessed seconds until vLLM is ready."""
@@ -57,7 +57,7 @@ class Arithmetic(NamedTuple):
     rounding: str
 
     def describe_cost(self) -> str:
-        """What it costs against pinned float32."""
+        """Costs against pinned float32, in words."""
         costs = ["less precise"] * (self.dtype == BFLOAT16)
         costs += ["results reproducible on this kind of processor only"] * (self.rounding != PINNED)
         return ", ".join(costs) or "nothing: the same bits on every processor with AVX2"
@@ -76,10 +76,10 @@ class Rates:
     trained: float
     forward: float
     sampled: float
-    """Of the rows of a decode step, beside `step`."""
+    """Operations per second of the rows of a decode step, beside `step`."""
     step: float
-    """Seconds that a decode step takes whatever the number of its rows, over the number of seeds
-    that run side by side."""
+    """Seconds of a decode step that do not depend on its rows, divided by the number of seeds that
+    run side by side."""
     start: float
     """Seconds until the packages of a stage are imported."""
 
@@ -90,10 +90,10 @@ class Rates:
 
 
 def recommend(seconds: Mapping[Arithmetic, float]) -> Arithmetic:
-    """Arithmetic to choose, of the seconds that the plan takes in each.
+    """Arithmetic to choose, from the plan's seconds in each.
 
-    Native where it is `GAIN` times as fast as pinned float32, and bfloat16 where it is so against
-    the fastest float32.
+    Native if it is `GAIN` times as fast as pinned float32, and bfloat16 if it is `GAIN` times as
+    fast as the fastest float32.
     """
     precise = {item: time for item, time in seconds.items() if item.dtype == FLOAT32}
     fastest = min(precise, key=precise.__getitem__)
@@ -107,24 +107,24 @@ def recommend(seconds: Mapping[Arithmetic, float]) -> Arithmetic:
 # --- timed passes
 
 TIMEOUT = 300
-"""Seconds after which the measurement of an arithmetic is given up."""
+"""Seconds after which the measurement of an arithmetic is abandoned."""
 SECONDS = 0.4
-"""A pass that takes so long is large enough, though a stage's may have more rows."""
+"""Duration from which a pass is large enough, though a stage's may have more rows."""
 TIMED_LAYERS = 6
-"""Layers of the model at most."""
+"""Most layers of the timed model."""
 ROW_GROWTH = 4
-"""Rows of a pass over those of the one before, until it is large enough."""
+"""Factor by which the rows of a pass grow until it is large enough."""
 NEW_TOKENS = 4
 """Tokens that each row samples: the first from the prompt's pass, the others in a step each."""
 LEAST = 1e-6
-"""Seconds that a row is taken to cost at least, where its cost cannot be measured."""
+"""Smallest cost of a row, in seconds, assumed if it cannot be measured."""
 TEXT, PAD = 1, 0
 WEIGHT = 0.02
 """Largest weight."""
 
 
 class Request(Params):
-    """What is to be timed."""
+    """Passes to time: model, arithmetic and sizes."""
 
     base: dict[str, Any]
     """The base model's configuration."""
@@ -208,9 +208,9 @@ class TimedModel:
 
 
 def read_clock() -> float:
-    """Seconds of a clock that stands still while another process has the core.
+    """Seconds of processor time, which stands still while another process has the core.
 
-    A GPU and several threads are waited for: there it is a clock on the wall.
+    With a GPU or several threads: wall-clock time, after the GPU has finished.
     """
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -225,7 +225,7 @@ def measure(request: Request) -> dict[str, float]:
     for kind in ("trained", "forward", "sampled"):
         rows, largest, costs = 1, request.find_largest(kind), dict[int, Cost]()
         while True:
-            # The first run of these shapes chooses and compiles kernels: the quicker one counts.
+            # The first run of these shapes chooses and compiles kernels: the faster run counts.
             costs[rows] = min(model.run(kind, rows) for _ in range(2))
             is_enough = len(costs) > (kind == "sampled")
             if rows == largest or (is_enough and costs[rows].seconds >= SECONDS):
@@ -256,10 +256,10 @@ def split_sampling(costs: Mapping[int, Cost], forward: float) -> dict[str, float
 def measure_rates(
     request: Mapping[str, Any], arithmetics: Sequence[Arithmetic], num_gpus: int
 ) -> dict[Arithmetic, Rates]:
-    """Rates in each arithmetic, of `num_processes` side by side, and of so many GPUs.
+    """Rates in each arithmetic, summed over `num_processes` side by side and over GPUs.
 
     `request`: a `Request`, whose arithmetic is replaced. A ValueError, with the last line of
-    errors, where the base model cannot be run.
+    errors, if the base model cannot be run.
     """
     rates: dict[Arithmetic, Rates] = {}
     for each in arithmetics:

@@ -1,4 +1,4 @@
-"""Conversations: episodes as people read them, message by message, without tokens."""
+"""Conversations: episodes as text for people, message by message, without tokens."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,23 +11,23 @@ ENDINGS: dict[Ending, str] = {
     "tool_calls": "limit of tool calls", "parse_error": "unreadable message",
     "environment_error": "environment failed",
 }  # fmt: skip
-"""Ending -> in words."""
+"""Ending -> its description."""
 SHOWN = ("role", "content", "tool_calls", "name", "tool_call_id")
-"""Keys of a message whose values are shown without the key, or are no text of it."""
+"""Keys of a message that are not shown as `key: value`, since they have another place or none."""
 
 
 class Line(NamedTuple):
     """A message as text."""
 
     heading: str
-    """`user`, `tool calculator`, `assistant, turn 2, reward 1`."""
+    """Heading such as `user`, `tool calculator` or `assistant, turn 2, reward 1`."""
     text: str
 
 
 def split_exchanges(
     episode: Episode,
 ) -> Iterator[tuple[Mapping[str, Any] | None, list[Mapping[str, Any]]]]:
-    """Each message of the assistant with the answer to it; first None with the start."""
+    """Each message of the assistant with the answers to it; before these, None with the start."""
     message, answer = None, list(episode.messages[: episode.num_start_messages])
     for later in episode.messages[episode.num_start_messages :]:
         if later["role"] == "assistant":
@@ -53,7 +53,7 @@ def list_lines(episode: Episode) -> list[Line]:
 
 
 def show_message(message: Mapping[str, Any]) -> str:
-    """The thought and the text of a message, and each of its calls on a line of its own."""
+    """The thought and the text of a message, then its calls, one per line."""
     values = [f"{key}: {show_value(value)}" for key, value in message.items()
               if key not in SHOWN and value]  # fmt: skip
     calls = [show_call(call) for call in message.get("tool_calls") or ()]
@@ -62,7 +62,7 @@ def show_message(message: Mapping[str, Any]) -> str:
 
 
 def show_call(call: Mapping[str, Any]) -> str:
-    """`{"name": "calculator", "arguments": {"expression": "3 + 4"}}`."""
+    """Text of a call: `{"name": "calculator", "arguments": {"expression": "3 + 4"}}`."""
     function = call.get("function", call)
     return show_value({"name": function.get("name"), "arguments": function.get("arguments")})
 
@@ -78,7 +78,7 @@ def name_tools(episode: Episode) -> list[str]:
 
 
 def describe_outcome(episode: Episode) -> str:
-    """`reward 1, 2 turns, 1 tool call, ended by the environment`."""
+    """Outcome such as `reward 1, 2 turns, 1 tool call, ended by the environment`."""
     turns, calls = len(episode.sampled), episode.num_tool_calls
     error = f": {episode.error}" if episode.error else ""
     return (

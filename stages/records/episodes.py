@@ -6,29 +6,30 @@ from statistics import fmean
 from typing import Any, Literal, get_args
 
 Ending = Literal["done", "turns", "tokens", "tool_calls", "parse_error", "environment_error"]
-"""Why an episode ended: by the environment; at the limit of turns, tokens or tool calls; a message
-that could not be read; or an environment that raised, hung or paid no number."""
+"""Reason for the end of an episode: the environment; the limit of turns, tokens or tool calls; a
+message that could not be parsed; an environment that raised, hung or returned no number."""
 FAILED = "environment_error"
 LIMITED = ("turns", "tokens", "tool_calls", "parse_error")
-"""Endings by a limit, or by a message that could not be read, and not by the environment."""
+"""Endings by a limit or an unparsable message, not by the environment."""
 FINISHED = ("done", "turns")
-"""Endings of episodes whose last turn is a whole message."""
+"""Endings of episodes whose last turn is a complete message."""
 ERROR = "error"
-"""Key of a message: of a tool's result, how the tool failed; of the assistant's, why no call could
-be read in it. The environment was not asked then, and the next message says so to the policy."""
+"""Key of a message with an error: of the tool, in a tool's result; of the parser, in a message of
+the assistant, which then does not reach the environment: the next message reports it to the
+policy."""
 EPISODES = "episodes.jsonl"
 """File of a seed's episodes in data/episodes/<name>/<seed>/."""
 
 STARTS = "starts.jsonl"
-"""File beside it of what the starts ask for."""
+"""File beside it with the problem of each start."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartProblem:
-    """A row of `starts.jsonl`: which starts pose the same problem."""
+    """A row of `starts.jsonl`, by which starts with the same problem are recognised."""
 
     id: str
-    """Of the row."""
+    """Id of the row."""
     problem: str
     """Digest of the problem (`environments/problem_digest`)."""
 
@@ -38,11 +39,11 @@ class Episode:
     """A row of `episodes.jsonl`."""
 
     id: str
-    """Of the row that it started from."""
+    """Id of the row that it started from."""
     index: int
-    """Among the episodes of the same start."""
+    """Index among the episodes of the same start."""
     env_seed: int
-    """The seed that the environment was started with."""
+    """Seed of the environment."""
     messages: Sequence[Mapping[str, Any]]
     """All messages in order; the first `num_start_messages` are those of `start`."""
     num_start_messages: int
@@ -61,7 +62,7 @@ class Episode:
     """Whether `reward` reaches the environment's `success_reward`."""
     ending: Ending
     error: str | None
-    """What the environment raised or did, of `environment_error` and `parse_error`; else None."""
+    """Message of an `environment_error` or `parse_error`; else None."""
 
     @property
     def num_sampled_tokens(self) -> int:
@@ -76,18 +77,18 @@ class Episode:
 
     @property
     def num_tool_errors(self) -> int:
-        """Calls that could not be read, or whose tool refused them or failed."""
+        """Calls that could not be parsed, or whose tool refused them or failed."""
         return sum(ERROR in message for message in self.messages[self.num_start_messages :])
 
     def split_tokens(self) -> tuple[list[int], list[tuple[int, list[int]]]]:
-        """Sampled tokens, and the others between them, as `split_tokens` returns them."""
+        """Sampled tokens, and insertions, as of the function `split_tokens`."""
         return split_tokens(self.token_ids, self.sampled)
 
 
 def split_tokens(
     token_ids: Sequence[int], sampled: Sequence[Sequence[int]]
 ) -> tuple[list[int], list[tuple[int, list[int]]]]:
-    """Sampled tokens, and the others between them: after how many they stand, and their ids.
+    """Sampled tokens, and insertions: (number of sampled tokens before them, their ids).
 
     `sampled`: start and end (exclusive) in `token_ids` of each sampled turn.
     """
@@ -103,9 +104,9 @@ def split_tokens(
 
 
 def summarise_episodes(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Means over the episodes whose environment did not fail, and shares of endings of all.
+    """Means over episodes whose environment did not fail, and shares of endings over all.
 
-    A ValueError where all of them failed.
+    A ValueError if all of them failed.
     """
     endings = [episode.ending for episode in episodes]
     played = [episode for episode in episodes if episode.ending != FAILED]

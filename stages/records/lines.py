@@ -1,4 +1,4 @@
-"""JSON lines: one frozen dataclass instance a line, keys sorted, UTF-8."""
+"""JSON lines: one frozen dataclass instance per line, keys sorted, UTF-8."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ RowT = TypeVar("RowT")
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> int:
-    """Write `rows` (dataclass instances) to `path`; returns how many there were."""
+    """Write `rows` (dataclass instances) to `path`; returns their number."""
     num_rows = 0
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_for_lines(path) as file:
@@ -23,18 +23,18 @@ def write_lines(path: Path, rows: Iterable[Any]) -> int:
 
 
 def open_for_lines(path: Path) -> TextIO:
-    """A new file for lines of JSON."""
-    # Half a surrogate pair becomes its escape in JSON, and is read as it was.
+    """New file for JSON lines."""
+    # A lone surrogate becomes its JSON escape, which is parsed as the same surrogate.
     return path.open("w", encoding="utf-8", errors="backslashreplace")
 
 
 def to_json_line(row: Any) -> str:
-    """Line of JSON of a row."""
+    """JSON line of a row."""
     return json.dumps(to_dict(row), sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def to_dict(row: Any) -> dict[str, Any]:
-    """Fields of a row by name, without those that are None and then not written."""
+    """Fields of a row by name, without those with `OMITTED` that are None."""
     return {
         field.name: value
         for field in dataclasses.fields(row)
@@ -43,7 +43,7 @@ def to_dict(row: Any) -> dict[str, Any]:
 
 
 def read_lines(path: Path, row_type: type[RowT]) -> Iterator[RowT]:
-    """Rows of a file of this project's stages; a ValueError for a row of another type."""
+    """Rows of a file that a stage wrote; a ValueError if one is of another type."""
     number = 0
     try:
         with path.open(encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Numbers of metrics.json, a seed's metrics: how they are rounded, written and read."""
+"""Numbers of metrics.json, a seed's metrics: rounding, writing, reading."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,8 @@ from statistics import fmean
 from typing import Any
 
 DIGITS = 6
-"""Decimals: far below any interval's width, above the rounding of a sum in another order."""
+"""Decimals: far below the width of any interval, above the rounding error of a sum in another
+order."""
 
 
 def round_metric(number: float) -> float:
@@ -33,7 +34,7 @@ def read_metrics(folder: Path, seeds: Sequence[int]) -> dict[int, dict[str, Any]
 def mean_over_seeds(
     metrics_by_seed: Mapping[int, Mapping[str, Any]], places: Sequence[str]
 ) -> dict[str, Any] | None:
-    """Mean of a number over seeds, and each seed's; None if a seed lacks it."""
+    """Mean of a number over seeds, and its value for each seed; None if a seed lacks it."""
     values = {str(seed): find_metric(metrics, places) for seed, metrics in metrics_by_seed.items()}
     numbers = [value for value in values.values() if value is not None]
     if len(numbers) < len(values):
@@ -62,9 +63,9 @@ def average_metrics(
 
 
 def find_metric(metrics: Mapping[str, Any], places: Sequence[str]) -> float | None:
-    """First number at one of the places, with or without an interval; None: there is none.
+    """Number at the first place that exists, with or without an interval; None: no such place.
 
-    A place `heldout/auc` is a name with a slash, or the name `auc` inside of `heldout`.
+    The place `heldout/auc` is a key with a slash, or the key `auc` in the mapping `heldout`.
     """
     for place in places:
         value: Any = metrics

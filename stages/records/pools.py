@@ -1,6 +1,6 @@
-"""Rows of completions and of their scores; pools joined with their prompts.
+"""Records of completions and of their scores; joining pools with prompts.
 
-`id` is the problem's; `index` numbers its samples, from 0, and is 0 for a greedy completion.
+`id` is the problem's; `index` is the sample's, from 0, and 0 for a greedy completion.
 """
 
 import json
@@ -30,7 +30,7 @@ class Completion:
     """Sum of the sampler's log-probs of `completion_ids`."""
     finish_reason: Literal["stop", "length"]
     seed: int
-    """The seed of the request (one for each problem)."""
+    """Seed of the request (one per problem)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +40,8 @@ class Score:
     id: str
     index: int
     scores: dict[str, float]
-    """Logits of reward models, their ensembles and outcome models: comparable within a problem
-    only."""
+    """Logits of reward models, their ensembles and outcome models, comparable only within a
+    problem."""
     disagreement: dict[str, float]
     """Standard deviation of the members of each ensemble."""
     steps: dict[str, list[float]]
@@ -52,7 +52,8 @@ class Score:
 class ProblemResult:
     """Results of a policy on a problem: a row of `<policy>/<seed>/per_problem.jsonl`.
 
-    All is expected over random draws from the problem's N samples, to be compared in pairs.
+    All estimates are expectations over random draws from the problem's N samples, for paired
+    comparison.
     """
 
     id: str
@@ -60,8 +61,8 @@ class ProblemResult:
     """N."""
     num_correct: int
     even_correct: int
-    """Number of right samples among those with an even index. These samples tell how difficult a
-    problem is; the other half, drawn independently, what a policy does at this difficulty."""
+    """Number of right samples with an even index. This half measures the difficulty of a problem;
+    the other, independent half the accuracy at this difficulty."""
     greedy_correct: bool
     greedy_strict: bool
     """Read strictly: `rewards/answer_checker`."""
@@ -71,24 +72,24 @@ class ProblemResult:
     mean_strict: float
     mean_lenient: float
     accuracy_at: dict[str, dict[str, float]]
-    """Method -> n, as text -> probability that what the method makes of n samples is right:
-    `pass` (any of them is right), `majority` (the most frequent answer), `best_of/<reward>` (the
-    sample with the highest score), `weighted/<reward>` (the answer with the highest sum of
-    weights); the names besides those of rewards are in `rewards/pool_scores`."""
+    """Method -> n, as text -> probability that the method's answer from n samples is right: `pass`
+    (any of them is right), `majority` (the most frequent answer), `best_of/<reward>` (the sample
+    with the highest score), `weighted/<reward>` (the answer with the highest sum of weights).
+    Reserved names that are not rewards: `rewards/pool_scores`."""
     auc: dict[str, float | None]
-    """Reward -> how often it scores a right sample above a wrong one, ties half; None where the
+    """Reward -> probability that it scores a right sample above a wrong one, ties half; None if the
     samples are all right or all wrong."""
     auc_in_format: dict[str, float | None]
-    """The same among the samples in the format of the demonstrations, where a check of the format
-    tells nothing."""
+    """The same among samples in the format of the demonstrations, so that recognising the format
+    does not help."""
     readable_rate: float
-    """Share of the samples from which the answer checker reads an answer."""
+    """Share of samples with an answer that the answer checker can parse."""
     format_rate: float
-    """Share that has the format of the demonstrations."""
+    """Share of samples in the format of the demonstrations."""
     right_first_rate: float
-    """Share that states a right answer first and a wrong one last: it ran on, or was not sure."""
+    """Share of samples that state a right answer first but a wrong one last."""
     truncation_rate: float
-    """Share that was cut at the length limit."""
+    """Share of truncated samples."""
     mean_tokens: float
 
 
@@ -98,24 +99,24 @@ class ScoredPrompt:
 
     id: str
     scores: dict[str, list[float]]
-    """Reward -> the score of each sample; of a process model that of its steps together."""
+    """Reward -> score of each sample; for a process model, aggregated over its steps."""
     truncation_rate: float
     mean_tokens: float
 
 
 Side = Literal["train", "heldout"]
 SIDES: tuple[Side, Side] = ("train", "heldout")
-"""Training side, of the problems of the pool's split; held-out side, of dev problems."""
+"""Training side (problems of the pool's split), and held-out side (dev problems)."""
 
 
 def read_pools(folder: Path, seed: int, side: Side) -> list[tuple[Prompt, list[Completion]]]:
-    """Prompts and completions of a seed's pool, as of `join_prompts`."""
+    """Prompts and completions of a seed's pool, as in `join_prompts`."""
     split = read_origin(folder)["split"] if side == "train" else "dev"
     return read_split(folder / str(seed), split, side)
 
 
 def read_origin(folder: Path) -> dict[str, str]:
-    """`split` of a pool's problems, and `policy` that it was sampled from."""
+    """`split` of a pool's problems, and `policy` from which it was sampled."""
     path = folder / "pool.json"
     if not path.is_file():
         raise ValueError(
@@ -128,7 +129,7 @@ def read_origin(folder: Path) -> dict[str, str]:
 def read_split(
     samples: Path, split: str, name: str | None = None
 ) -> list[tuple[Prompt, list[Completion]]]:
-    """Prompts of a split with a policy's completions, of the file `name` or the split's."""
+    """Prompts of a split with a policy's completions, from the file `name` or the split's."""
     return join_prompts(
         lines.read_lines(PROMPTS / f"{split}.jsonl", Prompt),
         lines.read_lines(samples / f"{name or split}.jsonl", Completion),
@@ -140,8 +141,8 @@ def join_prompts(
 ) -> list[tuple[Prompt, list[Completion]]]:
     """Each prompt with its completions in the order of their index; prompts keep their order.
 
-    A ValueError for a completion of no prompt, a prompt without completions, problems with
-    different numbers of completions, or an index missing or twice.
+    A ValueError for a completion without a prompt, a prompt without completions, different numbers
+    of completions, or a missing or repeated index.
     """
     pools: dict[str, list[Completion]] = defaultdict(list)
     for completion in sorted(completions, key=lambda row: row.index):
@@ -164,7 +165,7 @@ def align_scores(
 ) -> list[list[Score]]:
     """Scores of each completion of each problem, in the order of `problems`.
 
-    A ValueError for a completion without a row of scores, a row of no completion, or no number.
+    A ValueError for a completion without scores, scores without a completion, or infinite ones.
     """
     by_completion = {(row.id, row.index): row for row in rows}
     keys = [[(row.id, row.index) for row in pool] for _, pool in problems]
@@ -185,10 +186,10 @@ def align_scores(
 
 
 def deduplicate(pool: Sequence[Completion]) -> tuple[list[Completion], list[int]]:
-    """The first of each group of equal completions, and for each completion its group.
+    """Distinct completions, in order of appearance, and the number of each completion's among them.
 
-    A small model repeats itself: of 16 samples of the default run's policies 3 to 7 differ, and
-    what a model makes of a text has to be computed once.
+    A small model repeats itself: of 16 samples of the default run's policies 3 to 7 are distinct,
+    and a model need score each text only once.
     """
     groups: dict[tuple[int, ...], int] = {}
     places = [groups.setdefault(tuple(row.completion_ids), len(groups)) for row in pool]
@@ -215,7 +216,7 @@ def make_preference(
 
 
 def make_demonstration(prompt: Prompt, row: Completion) -> Demonstration:
-    """A problem with a completion that is to be imitated."""
+    """A problem with a completion to imitate."""
     return Demonstration(
         id=prompt.id, task=prompt.task, prompt=prompt.prompt, prompt_ids=prompt.prompt_ids,
         completion=row.completion, completion_ids=row.completion_ids,

@@ -1,7 +1,7 @@
 """Rows of labels: preference pairs, raw and tokenised, verdicts, revisions and outcomes.
 
-`id` is the problem's, `split` (`train` or `heldout`) the file that its pair is in, if there is one;
-tokens are as sampled, the end of the sequence included: never made again from the text.
+`id` is the problem's. `split` (`train` or `heldout`) is the file of its pair, if there is one.
+Tokens are as sampled, with the end-of-sequence token, and never tokenised again from the text.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from stages.records import lines
 from stages.records.problems import OMITTED, Turn
 
 LABELLED = "_labelled"
-"""Ends the names of files of `UnpairedExample`."""
+"""Suffix of the names of files of `UnpairedExample`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +25,7 @@ class RawPreference:
     plain_prompt: str
     """The prompt as text, for a tokenizer without a chat template."""
     plain_lead: str
-    """What stands between `plain_prompt` and an answer: a space after `Assistant:`, or nothing."""
+    """Text between `plain_prompt` and an answer: a space after `Assistant:`, or nothing."""
     chosen: str
     rejected: str
     probability: float
@@ -38,7 +38,7 @@ class RawPreference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RawLabelled:
-    """Completion that is good or bad, as a source has it, without another one beside it."""
+    """Single completion that is labelled good or bad, as a source has it."""
 
     turns: tuple[Turn, ...]
     plain_prompt: str
@@ -63,13 +63,13 @@ class Preference:
     probability: float
     """Probability that `chosen` is the better one: 1.0 for a verifier's label."""
     source: str
-    """Who labelled it: `verifier`, `ai` (a judge), `constitution` (a revision over what it
-    revised), `environment` (rewards of episodes), `own` (a labeller of the user's) or `human`."""
+    """Labeller: `verifier`, `ai` (a judge), `constitution` (a revision over the first answer),
+    `environment` (rewards of episodes), `own` (the user's labeller) or `human`."""
     chosen_insertions: Sequence[Sequence[Any]] | None = field(
         default=None, metadata={OMITTED: True}
     )
-    """Of an episode the tokens of the environment: after how many of `chosen_ids` they stand, and
-    their ids."""
+    """The environment's tokens in an episode: the number of `chosen_ids` before them, and their
+    ids."""
     rejected_insertions: Sequence[Sequence[Any]] | None = field(
         default=None, metadata={OMITTED: True}
     )
@@ -79,7 +79,7 @@ class Preference:
 class UnpairedExample:
     """Completion with a desirability label, for unpaired preference learning (KTO).
 
-    A row of `data/pairs/<name>/train_labelled.jsonl` and `heldout_labelled.jsonl`, where people
+    A row of `data/pairs/<name>/train_labelled.jsonl` and `heldout_labelled.jsonl`, if people
     labelled single completions.
     """
 
@@ -87,7 +87,7 @@ class UnpairedExample:
     prompt_ids: list[int]
     completion_ids: list[int]
     desirable: bool
-    """Whether the completion should become more likely, or less."""
+    """Whether the completion should become more likely; else less likely."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,22 +112,22 @@ class Verdict:
     """Index in the pool of completion A, which stands first in the first order."""
     index_b: int
     p12: float | None
-    """P(the one standing first is better) in the order A, B; None: not read."""
+    """P(the first is better) in the order A, B; None: not judged."""
     p21: float | None
-    """P(the one standing first is better) in the order B, A."""
+    """P(the first is better) in the order B, A."""
     gap: float | None
-    """|p12 - (1 - p21)|: 0 for a judge that does not look at the order."""
+    """Disagreement of the orders, |p12 - (1 - p21)|: 0 for a judge that ignores the order."""
     probability: float | None
     """P(A is better): (p12 + 1 - p21) / 2."""
     option_mass: float | None
-    """The smaller of the two orders' probabilities that an option is answered at all."""
+    """Probability that any option is answered, the smaller of the two orders'."""
     principle: int | None
     """Number of the principle drawn from the constitution; None without one."""
     prompt_version: str
-    """Of the message (`short-1`); the name of a labeller of the user's."""
+    """Version of the message (`short-1`), or the name of a user's labeller."""
     dropped: str | None
-    """Why it became no preference: `too_long`, `parse_failure`, `inconsistent`,
-    `tie`, `low_confidence`; None: it became one."""
+    """Reason why there is no preference: `too_long`, `parse_failure`, `inconsistent`, `tie`,
+    `low_confidence`; None: there is one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,11 +139,11 @@ class Revision:
     """The first answer's index in its pool."""
     split: str
     round: int
-    """From 1; the next round's `original` is this one's `revision`."""
+    """Round, from 1; the next round's `original` is this one's `revision`."""
     principle: str
-    """The name of the principle that both requests were about."""
+    """Name of the principle in both requests."""
     version: str
-    """Names the texts of the requests."""
+    """Version of the texts of the requests."""
     original: str
     critique: str
     critique_ids: list[int]
@@ -157,7 +157,7 @@ def read_pairs(folder: Path, side: str) -> list[Preference]:
     """The pairs of a side, `train` or `heldout`.
 
     Raises:
-        ValueError: there are none, but labelled completions.
+        ValueError: there are labelled completions instead of pairs.
     """
     if (folder / f"{side}{LABELLED}.jsonl").exists():
         raise ValueError(

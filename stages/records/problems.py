@@ -1,10 +1,10 @@
-"""Rows of problems, prompts, demonstrations, and rows left out."""
+"""Rows: problems, prompts, demonstrations, and rejected rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 OMITTED = "omitted"
-"""Metadata of a field that is not written where it is None."""
+"""Metadata of a field that is not written if it is None."""
 THOUGHTS = {
     "<think>": "</think>",  # DeepSeek-R1, Qwen3, GLM, Phi-4, Nemotron
     "<thinking>": "</thinking>",
@@ -19,9 +19,9 @@ THOUGHTS = {
     "<|channel|>analysis": "<|channel|>final",  # gpt-oss
     "<|channel|>commentary": "<|channel|>final",
 }
-"""What begins a model's thought, and what ends it."""
+"""Mark at the start of a model's thought -> mark at its end."""
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
-"""Names that data and chat templates have for the reasoning beside a message's content."""
+"""Keys of a message, in data and chat templates, for the reasoning beside its content."""
 TEACHER = "model"
 """Folder of the teacher beside the demonstrations that it wrote."""
 NO_SOLUTIONS = (
@@ -50,20 +50,20 @@ class Turn:
     """One turn of a conversation."""
 
     role: str
-    """`system`, `user`, `assistant`, or `tool`: the result of a call."""
+    """Role: `system`, `user`, `assistant`, or `tool` for the result of a call."""
     content: str
     is_imitated: bool = True
-    """Whether SFT learns an assistant's turn; else it is context alone."""
+    """Whether SFT learns an assistant's turn; otherwise it is only context."""
     calls: tuple[ToolCall, ...] = ()
     """Tools that the assistant calls in this turn."""
     reasoning: str = ""
     """Thoughts of the assistant before the content."""
     answers: ToolCall | None = None
-    """Of a result the call that it is of; None: it is not known."""
+    """Call that a tool's result answers; None: unknown."""
 
     @property
     def is_text(self) -> bool:
-        """Whether role and content say everything: otherwise only a chat template renders it."""
+        """Whether role and content are all of it: otherwise only a chat template renders it."""
         return self.role != "tool" and not self.calls and not self.reasoning
 
 
@@ -76,24 +76,24 @@ class Problem:
     question: str
     """Plain text, without any prompt format."""
     answer: str | None
-    """The final answer as the source states it, for example `1,234` or `3/4`; None: there is none
-    that could be checked."""
+    """Final answer as the source states it, for example `1,234` or `3/4`; None: no answer can be
+    checked."""
     solution: str | None
-    """A demonstration to imitate, ending with its final answer (`#### 42`), right or wrong;
-    None when the source has none: the problem is then a prompt only."""
+    """Demonstration to imitate, ending with its final answer (`#### 42`), right or wrong; None if
+    the source has none: the problem is then only a prompt."""
     split: str | None
-    """`test` or `train` where the source fixes it; None: by the hash of the question."""
+    """Split, `test` or `train`, if the source fixes it; None: by the hash of the question."""
     line: int
     """Line or row number in the file, from 1."""
     file: str = "generated"
-    """The name of its file."""
+    """Name of its file."""
     turns: tuple[Turn, ...] | None = None
-    """Of a conversation what came before the solution, a user's turn or a tool's result last; None:
+    """Turns of a conversation before the solution, a user's or a tool's result last; None: only
     `question`."""
     tools: str | None = None
     """JSON text of the schemas of the tools that the assistant may call."""
     reply: Turn | None = None
-    """The turn that `solution` is the text of, where it says more than that; else None."""
+    """Turn whose text is `solution`, if it has more than text; else None."""
 
     @property
     def is_text(self) -> bool:
@@ -108,21 +108,21 @@ class Prompt:
 
     id: str
     task: str
-    """Task of the model: `solve` a problem, `chat`, the next turn of a conversation, or `play` an
-    episode of an environment."""
+    """Task of the model: `solve` a problem, `chat` (write the next turn of a conversation), or
+    `play` an episode of an environment."""
     question: str
     prompt: str
-    """The rendered text (template, chat template, begin-of-sequence token included)."""
+    """Rendered text (template, chat template, begin-of-sequence token included)."""
     prompt_ids: list[int]
-    """`prompt` tokenised, once, here: no later stage tokenises it again."""
+    """Tokens of `prompt`: no later stage tokenises it again."""
     answer: str | None
-    """The gold final answer; None: there is none that could be checked."""
+    """Gold final answer; None: no answer can be checked."""
     answer_forms: Sequence[str] | None = field(default=None, metadata={OMITTED: True})
-    """The forms of `data.answer_forms` in which an answer is read; None: every form with a name."""
+    """Forms of `data.answer_forms` in which an answer is parsed; None: every form with a name."""
 
     @property
     def gold(self) -> str:
-        """The gold answer; a ValueError where there is none."""
+        """Gold answer; a ValueError if there is none."""
         if self.answer is None:
             raise ValueError(
                 f"expected problems with an answer that can be checked, found none of prompt "
@@ -131,7 +131,7 @@ class Prompt:
         return self.answer
 
     def whole(self, completion: str) -> str:
-        """The completion, with the beginning of a thought that the template has written."""
+        """Completion, after the mark of a thought with which the prompt ends, if it does."""
         return find_begun_thought(self.prompt) + completion
 
 
@@ -143,7 +143,7 @@ class Exchange:
     task: str
     """Task: `judge`, `critique`, `revise`."""
     message: str
-    """The message to the model, without chat template."""
+    """Message to the model, without chat template."""
     reply: str
 
 
@@ -157,12 +157,12 @@ class Demonstration:
     prompt_ids: list[int]
     completion: str
     completion_ids: list[int]
-    """`completion` tokenised, followed by the token that ends a turn or a sequence."""
+    """Tokens of `completion`, followed by the token that ends a turn or a sequence."""
     insertions: Sequence[tuple[int, Sequence[int]]] | None = field(
         default=None, metadata={OMITTED: True}
     )
-    """Of several turns the tokens between them, which are read and not imitated: after how many of
-    `completion_ids` they stand, and their ids."""
+    """Tokens between several turns, which are context and not imitated: the number of
+    `completion_ids` before them, and their ids."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,31 +170,31 @@ class BadRow:
     """Rejected row: its file, line and reason."""
 
     file: str
-    """The file's name in its folder, or the name of the hub data set's split."""
+    """Name of the file in its folder, or of the hub data set's split."""
     line: int
-    """From 1."""
+    """Line number, from 1."""
     reason: str
     """Reason: expected and found."""
     content: str
-    """Text of the row, cut to 500 characters."""
+    """Text of the row, at most 500 characters."""
 
 
 def find_begun_thought(prompt: str) -> str:
-    """Beginning of a thought at the end of a prompt, as a chat template writes it; else empty."""
+    """Start mark of a thought at the end of a prompt, as chat templates write it; else empty."""
     return next((begin for begin in THOUGHTS if prompt.rstrip().endswith(begin)), "")
 
 
 def find_open_thought(reply: str) -> str:
-    """Beginning of a thought that a reply starts with and does not end; else empty."""
+    """Start mark of a thought that a reply begins and does not end; else empty."""
     text = reply.lstrip()
     opened = (begin for begin in THOUGHTS if text.startswith(begin))
     return next((begin for begin in opened if THOUGHTS[begin] not in text), "")
 
 
 def split_thought(reply: str) -> tuple[str, str]:
-    """Thought at the beginning of a reply, and what stands after it; all, where it has no end.
+    """Thought at the start of a reply, or all of it if the thought does not end, and the rest.
 
-    Without a beginning, which the prompt may have written, the end alone shows that there was one.
+    The end mark suffices to find a thought, since the prompt may have the start mark.
     """
     text = reply.lstrip()
     for begin, end in THOUGHTS.items():

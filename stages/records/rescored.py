@@ -1,4 +1,4 @@
-"""Completions with the reward that they had, and the one that another reward gives them."""
+"""Completions with their original reward, and with that of another reward function."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ class Rescored:
 
     seed: int
     step: int
-    """Rollout batch of the training; of a pool 0."""
+    """Number of the rollout batch in training; 0 for a pool."""
     id: str
     index: int
     question: str
@@ -19,6 +19,6 @@ class Rescored:
     correct: bool | None
     """The answer checker's verdict at the time; None: there is no gold answer."""
     correct_now: bool | None
-    """Its verdict now."""
+    """The answer checker's verdict now."""
     old: float
     new: float

@@ -1,11 +1,11 @@
-"""Rows on accuracy at several temperatures: which file was sampled at which, and each problem's."""
+"""Records of accuracy at several temperatures: temperature of each file, results by problem."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 Split = Literal["dev", "test"]
 FILE = "temperatures.jsonl"
-"""The name of both files of these rows, in a policy's samples and in its evaluation."""
+"""Name of the files with these records, in a policy's samples and in its evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,12 +25,11 @@ class TemperatureResult:
 
     id: str
     file: str
-    """`SampledFile.name`; the name of the split itself marks the samples from which everything else
-    is estimated."""
+    """`SampledFile.name`; the split's name is that of the samples which all other metrics use."""
     split: Split
     temperature: float
     num_samples: int
     accuracy: float
-    """The share of right samples, as `mean_accuracy` is."""
+    """Share of correct samples, as in `mean_accuracy`."""
     strict: float
     lenient: float

@@ -1,4 +1,4 @@
-"""The report of a finished run, in three steps: read what was measured, compare, write."""
+"""The report of a finished run, in three steps: read measurements, compare, write."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,26 +33,26 @@ class MeasuredRun:
     """Evaluations, episodes and trainings of a finished run."""
 
     data: Path
-    """The folder that holds all of it."""
+    """Folder of the run's data."""
     plan: Plan
     every_result: Results
-    """Of all policies, controls among them; the baseline is the first."""
+    """Results of all policies, controls included; the baseline is the first."""
     control_rows: dict[str, Mapping[str, Any]]
     not_evaluated: dict[str, str]
-    """Policy that is not in the results -> the sentence that says why."""
+    """Policy that is not in the results -> sentence with the reason."""
     episodes: list[EnvironmentEpisodes]
-    """Of each environment that policies played from its test starts."""
+    """Episodes of each environment that policies played from its test starts."""
     histories: dict[str, History]
     """Policy -> metrics of each training step."""
 
     @property
     def results(self) -> Results:
-        """Those of the policies that are no controls."""
+        """Results of the policies that are not controls."""
         return controls.leave_out(self.every_result, self.control_rows)
 
     @property
     def has_answers(self) -> bool:
-        """Whether test problems have gold answers; without, the scores of reward models compare."""
+        """Whether test problems have gold answers; else policies are compared by reward models."""
         return bool(self.every_result.temperatures)
 
 
@@ -93,7 +93,7 @@ def read_run(data: Path, baseline: str, seeds: list[int], confidence: float) -> 
 
 
 def compute_metrics(run: MeasuredRun) -> dict[str, Any]:
-    """The content of metrics.json; the verdict's sentences on controls and episodes included."""
+    """The content of metrics.json, with the verdict's sentences on controls and episodes."""
     compare = (
         comparison.compare_policies if run.has_answers else reward_comparison.compare_by_rewards
     )
@@ -128,7 +128,7 @@ def write_report(
     folder: Path, run: MeasuredRun, metrics: dict[str, Any], *, model: Mapping[str, Any],
     engine: str,
 ) -> None:  # fmt: skip
-    """Write the page, metrics.json, the verdict and plots/; `model`, `engine`: of params.yaml."""
+    """Write the page, metrics.json, the verdict and plots/; `model`, `engine`: from params.yaml."""
     results = run.results
     curves = {
         name: curve

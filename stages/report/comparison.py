@@ -1,8 +1,9 @@
-"""The comparison in numbers: of policies, and of ways to choose among a policy's samples.
+"""Comparison in numbers of policies, and of ways to choose among a policy's samples.
 
-A difference is paired by seed and by problem, and its interval covers the chance of both
-(`statistics/crossed_means`). With fewer than three seeds there is no p-value, and nothing is called
-significant; of one the interval is over problems alone, and says nothing of another training run.
+A difference is paired by seed and by problem, and its interval covers the variance of both
+(`statistics/crossed_means`). With fewer than three seeds there is no p-value, and no difference is
+called significant; with one seed, the interval is only over problems, and does not cover another
+training run.
 """
 
 import itertools
@@ -40,26 +41,26 @@ from stages.report.estimates import (
 from stages.rewards.pool_scores import FORMAT, WITHOUT_A_REWARD
 
 Interval = dict[str, Any]
-"""`{value, low, high, seeds: {seed: value}}`."""
+"""Estimate `{value, low, high, seeds: {seed: value}}`."""
 Difference = dict[str, Any]
 """An `Interval` with `p`, `p_holm`, `significant`, `seed_share` and `detectable`; with fewer than
-`MIN_SEEDS` seeds they are None. `seed_share` is the share of the squared standard error that the
-seeds have. `detectable` is the smallest true difference that would be significant with probability
-`POWER`, at the level that Holm asks of the smallest p-value; None of a difference that is the same
-in every cell, whose variance tells nothing."""
+`MIN_SEEDS` seeds they are None. `seed_share` is the seeds' share of the squared standard error.
+`detectable` is the smallest true difference that would be significant with probability `POWER`, at
+Holm's level for the smallest p-value; None if the difference is the same in every cell, whose
+variance is not informative."""
 POWER = 0.8
-"""The usual convention (Cohen 1988)."""
+"""Power of `detectable`, by the usual convention (Cohen 1988)."""
 NUM_GROUPS = 5
 
 
 def compare_policies(results: Results) -> dict[str, Any]:
-    """The numbers of `data/report/metrics.json` that are estimated on test problems.
+    """Numbers of `data/report/metrics.json` that are estimated on test problems.
 
     p-values are adjusted by Holm's method within each family of comparisons. Families: every policy
     minus the baseline, for each measure (so accuracy as sampled and at the best temperature are two
     families) and each part of a gain; every pair of the other policies, for mean accuracy; every
-    way to choose among a policy's samples by a reward model minus a single sample, minus their
-    majority vote, and minus choosing by a format check alone.
+    way to choose among a policy's samples by a reward model, minus a single sample, minus their
+    majority vote, and minus a choice only by format.
     """
     baseline, policies = next(iter(results.tables)), _estimate_policies(results)
     of_baseline, n = results.temperatures[baseline], results.ns[-1]
@@ -98,7 +99,7 @@ def compare_policies(results: Results) -> dict[str, Any]:
 
 
 def _estimate_policies(results: Results) -> dict[str, dict[str, Any]]:
-    """Policy -> measure -> its mean with an interval; besides, accuracy on dev, and loops."""
+    """Policy -> measure -> mean with an interval; also accuracy on dev, and the share of loops."""
     passes = [f"{PASS}/{k}" for k in results.ks]
     measures = [*FIELDS, BEST_TEMPERATURE, f"{MAJORITY}/{results.ns[-1]}", *passes]
     policies: dict[str, dict[str, Any]] = {}
@@ -116,9 +117,9 @@ def _estimate_policies(results: Results) -> dict[str, dict[str, Any]]:
 
 
 def _test_parts(results: Results) -> dict[str, dict[str, Difference]]:
-    """Part -> policy -> what it is of the gain, a family: sharpening, format and rest.
+    """Part of the gain (sharpening, format, rest), each a family -> policy -> its difference.
 
-    Empty where no best temperature is chosen.
+    Empty if no best temperature is chosen.
     """
     baseline, *trained = results.tables
     temperatures, families = results.temperatures, dict[str, dict[str, Table]]()
@@ -132,10 +133,10 @@ def _test_parts(results: Results) -> dict[str, dict[str, Difference]]:
 def count_solved(policy: Table, baseline: Table) -> dict[str, Any]:
     """Numbers of problems that only the policy, only the baseline, or neither of them ever solves.
 
-    Solved means right in any sample; "never right in N samples" is no proof that a policy cannot
+    Solved means right in any sample. "Never right in N samples" does not prove that a policy cannot
     solve a problem: if a sample is right with probability 1/N, all N are wrong with probability
     (1 - 1/N)^N, 36 % for N = 16. `policy` and `baseline` are shares of right samples, [seed,
-    problem]. Of each number: the mean over seeds as `value`, and that of each seed.
+    problem]. Each number has its mean over seeds as `value`, and that of each seed.
     """
     solved, before = policy > 0, baseline > 0
     counts = {
@@ -150,13 +151,13 @@ def count_solved(policy: Table, baseline: Table) -> dict[str, Any]:
 
 
 def compare_selection(results: Results, policy: str) -> dict[str, Any]:
-    """Accuracy of choosing among n samples of a policy, by reward and way, at the largest n.
+    """Accuracy of a choice among n samples of a policy, by way and reward, at the largest n.
 
     Returns:
-        `accuracy`; of rewards that are models also `over_single` (one sample at the policy's best
-        temperature, or where none is chosen as it is sampled), `over_majority` and `over_format`,
-        each `{<way>/<reward>: ...}`; `auc` and `auc_in_format` by reward, the mean over seeds with
-        each seed's.
+        `accuracy`; for reward models also `over_single` (over one sample at the policy's best
+        temperature, or, if none is chosen, as sampled), `over_majority` and `over_format`, each
+        `{<way>/<reward>: ...}`; `auc` and `auc_in_format` by reward, the mean over seeds with each
+        seed's.
     """
     n, tables = results.ns[-1], results.tables[policy]
     ways = {f"{w}/{r}": (w, r) for w in (BEST_OF, WEIGHTED) for r in results.methods(policy, w)}
@@ -186,11 +187,11 @@ def compare_selection(results: Results, policy: str) -> dict[str, Any]:
 def split_by_difficulty(results: Results) -> list[dict[str, Any]]:
     """Mean accuracy on fifths of the problems, the hardest for the baseline first.
 
-    A problem's difficulty is the baseline's accuracy over its samples with even index; the accuracy
-    that is shown is over those with odd index. Luck in one half does not carry over to the other.
-    With the same samples on both sides the hardest problems would look harder than they are, and
-    every other policy would seem to gain there (regression to the mean). None where a fifth would
-    be a single problem, of which there is no interval.
+    A problem's difficulty is the baseline's accuracy over its samples with even index; the reported
+    accuracy is over those with odd index, so that luck in one half does not carry over to the
+    other. With the same samples for both, the hardest problems would look harder than they are, and
+    every other policy would seem to gain there (regression to the mean). Empty if a fifth would be
+    a single problem, which has no interval.
     """
     even, _ = next(iter(results.halves.values()))
     order = np.argsort(even.mean(axis=0), kind="stable")
@@ -211,10 +212,10 @@ def split_by_difficulty(results: Results) -> list[dict[str, Any]]:
 def estimate_intervals(
     tables: Mapping[str, Table], results: Results, *, no_shares: Collection[str] = ()
 ) -> dict[str, Interval]:
-    """The mean of each table with its interval; of a share it stays within 0 and 1.
+    """Mean of each table with its interval, which is within [0, 1] for shares.
 
-    `no_shares`: names of tables of other quantities, such as tokens, which may be 0 or 1 everywhere
-    without being shares.
+    `no_shares`: names of tables of other quantities, such as tokens, whose values may all happen to
+    be within [0, 1].
     """
     is_share = {
         name: name not in no_shares and bool(table.min() >= 0.0 and table.max() <= 1.0 + ROUNDING)
@@ -233,7 +234,7 @@ def test_gains(
     *,
     are_shares: bool = True,  # noqa: PT028
 ) -> dict[str, Difference]:
-    """Policy -> its gain over the baseline in a measure, a family; none without a baseline."""
+    """Policy -> gain over the baseline in a measure, a family; empty without a baseline."""
     tables = {name: table[measure] for name, table in results.tables.items()}
     family = {
         name: table - tables[baseline]
@@ -244,7 +245,7 @@ def test_gains(
 
 
 def test_pairs(results: Results, measure: str, baseline: str | None) -> dict[str, Difference]:
-    """Every two policies besides the baseline in a measure, the larger minus the smaller."""
+    """Differences of all pairs of policies but the baseline in a measure: larger - smaller."""
     tables = {name: of[measure] for name, of in results.tables.items() if name != baseline}
     by_mean = sorted(tables, key=lambda name: -float(tables[name].mean()))
     pairs = {
@@ -260,9 +261,9 @@ def test_differences(
     *,
     are_shares: bool = True,  # noqa: PT028
 ) -> dict[str, Difference]:
-    """The mean of each table of differences, and which differ from 0, adjusted together.
+    """Mean of each table of differences with its test against 0, adjusted as one family.
 
-    Differences of shares (`are_shares`) stay within -1 and 1.
+    Intervals of differences of shares (`are_shares`) are within [-1, 1].
     """
     if not family:
         return {}
@@ -297,8 +298,8 @@ def _estimate_means(
     stacked = np.stack(list(tables.values()), axis=-1)
     if stacked.shape[1] < 2:
         raise ValueError(
-            f"expected at least two test problems, or starts that every policy played, since the "
-            f"chance of which is part of every interval; found {stacked.shape[1]}. Raise "
+            f"expected at least two test problems, or starts that every policy played, since every "
+            f"interval covers the variance over them; found {stacked.shape[1]}. Raise "
             f"data.shares.test, or starts.test of the environment's preset."
         )
     if results.clusters is not None:

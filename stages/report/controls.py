@@ -5,12 +5,12 @@ and problem, and with nothing else: it is in no table, test or ranking of the ot
 
 - `no_effect`: there is nothing to learn, as with a coin toss as reward. Mean accuracy must not
   change.
-- `no_skill`: the reward pays for something that is no skill, such as length. A gain is no error: it
-  shows how much of another policy's gain may be no skill either. Tested is by how much the other
-  policies exceed it.
+- `no_skill`: the reward pays for something that is not a skill, such as length. A gain is no error:
+  it shows how much of another policy's gain may not be skill either. The test is by how much the
+  other policies exceed it.
 
-A difference that is not significant may still exist. That there is none is shown by an interval
-within ±`MARGIN`: an equivalence test by two one-sided tests (Schuirmann 1987,
+A difference that is not significant may still exist. An interval within ±`MARGIN` shows that there
+is none: an equivalence test by two one-sided tests (Schuirmann 1987,
 https://doi.org/10.1007/BF01068419), which with a 95 % interval has a level of 2.5 %. The claim that
 all controls are without effect needs no adjustment, since each of them must pass; the claim that
 one has an effect is adjusted by Holm's method among those of its kind.
@@ -37,7 +37,7 @@ CERTAINTY = {True: "", False: ", not significant", None: ", untested"}
 
 
 def find_controls(plan: Plan, names: Collection[str]) -> dict[str, Mapping[str, Any]]:
-    """The rows of policies that are controls, of these names."""
+    """Rows of those of the named policies that are controls."""
     return {
         name: row for name, row in plan["policies"].items() if row.get("control") and name in names
     }
@@ -62,12 +62,16 @@ def add_controls(
     """Add the comparison of the controls, if there are any, to the report's metrics and verdict."""
     if rows and has_answers:
         metrics["controls"] = content = compare_controls(results, rows)
-        sentences = [
-            describe_no_effect(name, content) for name in content["differences"].get(NO_EFFECT, {})
-        ]
-        # What casts doubt on the verdict comes before it.
-        warnings = [sentence for sentence in sentences if sentence.startswith("Warning")]
-        rest = [sentence for sentence in sentences if sentence not in warnings]
+        no_effect = content["differences"].get(NO_EFFECT, {})
+        # Doubts about the verdict come before it.
+        warnings, rest = (
+            [
+                describe_no_effect(name, content)
+                for name in no_effect
+                if (no_effect[name]["outcome"] == "different") == casts_doubt
+            ]
+            for casts_doubt in (True, False)
+        )
         rest += [
             describe_no_skill(name, content) for name in content["differences"].get(NO_SKILL, {})
         ]
@@ -85,8 +89,8 @@ def compare_controls(results: Results, rows: Mapping[str, Mapping[str, Any]]) ->
 
     Returns:
         `policies`, the estimates of controls; `differences` and `greedy`, by kind and name, those
-        without effect with their `outcome`; `beyond`, what each other policy has over each control
-        without skill.
+        without effect with their `outcome`; `beyond`, the gain of each other policy over each
+        control without skill.
     """
     tables = results.tables
     baseline = next(iter(tables))
@@ -135,7 +139,7 @@ def find_bound(difference: Difference) -> float:
 def judge_no_effect(difference: Difference) -> Outcome:
     """Whether there is a difference, there is none, or the interval is too wide to say.
 
-    A significant difference is one however small it is.
+    A significant difference counts, however small.
     """
     if difference["significant"] is None:
         return "untested"
@@ -145,7 +149,7 @@ def judge_no_effect(difference: Difference) -> Outcome:
 
 
 def describe_no_effect(name: str, controls: Metrics) -> str:
-    """The sentence on a control that has nothing to learn."""
+    """Sentence on a control that has nothing to learn."""
     difference, start = controls["differences"][NO_EFFECT][name], controls["from"][name]
     points = f"{format_points(difference)} points"
     if difference["outcome"] == "different":
@@ -166,7 +170,7 @@ def describe_no_effect(name: str, controls: Metrics) -> str:
 
 
 def describe_no_skill(name: str, controls: Metrics) -> str:
-    """The sentence on a control that is paid for no skill, and the policies that are better."""
+    """Sentence on a control whose reward is not for a skill, and the policies that are better."""
     gain = controls["differences"][NO_SKILL][name]
     better = [
         pair.removesuffix(f" - {name}")

@@ -13,7 +13,7 @@ from stages.report.transcripts import DRAWN, TITLE, choose_groups, draw_order, s
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """What a policy and the environment wrote after the start."""
+    """Messages of a policy and the environment after the start."""
 
     policy: str
     success: bool
@@ -23,7 +23,7 @@ class Play:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A start of an environment, and how policies went on from it."""
+    """Start of an environment, and the conversations of policies from it."""
 
     reason: str
     start: list[Line]

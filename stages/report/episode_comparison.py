@@ -1,16 +1,16 @@
-"""Success of policies in environments: their episodes from the test starts, compared.
+"""Comparison of policies in environments, on episodes from the test starts.
 
-These are rows of the table `episodes` with the test split that a policy played. An episode whose
-environment failed says nothing of the policy: it is counted, and is in no mean. If all of a
+These are rows of the table `episodes` with the test split, played by a policy. An episode whose
+environment failed is no evidence on the policy: it is counted, but enters no mean. If all of a
 policy's episodes from a start failed with some seed, the start is left out for all policies.
 
-Intervals and tests generalise to other problems of the same kind. Starts that pose the same
-problem, as in an environment with few problems, are one cluster
-(`crossed_means.collapse_clusters`): that a policy solves a problem again says nothing of other
-problems. Means are still over starts. If all starts pose a single problem, intervals are for that
-problem, and its starts are trials of it. `environments/problem_digest` decides which starts pose
-the same problem; if the environment draws the problem by its seed and neither shows nor
-demonstrates it at the start, each start counts as a problem of its own.
+Intervals and tests generalise to other problems of the same kind. Starts with the same problem, as
+in an environment with few problems, are one cluster (`crossed_means.collapse_clusters`): repeated
+success on a problem is no evidence on other problems. Means are still over starts. If all starts
+pose a single problem, intervals are for that problem, and its starts are trials of it.
+`environments/problem_digest` decides which starts have the same problem; if the environment draws
+the problem from its seed and neither shows nor demonstrates it at the start, each start counts as a
+different problem.
 """
 
 import itertools
@@ -39,7 +39,7 @@ MEASURES: dict[str, Callable[[Episode], float]] = {
     "tool_calls": lambda episode: episode.num_tool_calls,
     "tool_errors": lambda episode: episode.num_tool_errors,
 }
-"""Measure -> its value of an episode."""
+"""Measure -> its value for an episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +47,14 @@ class SeedEpisodes:
     """Episodes of a policy and a seed in an environment, by start."""
 
     means: dict[str, list[float]]
-    """Measure -> its mean of each start; not a number where all its episodes failed."""
+    """Measure -> its mean for each start; NaN if all its episodes failed."""
     endings: Counter[str]
     shown: list[Episode]
-    """The first episode of each start that did not fail, else the first."""
+    """For each start, the first episode that did not fail, or else the first."""
 
     @property
     def ids(self) -> list[str]:
-        """Of the starts."""
+        """Ids of the starts."""
         return [episode.id for episode in self.shown]
 
 
@@ -64,11 +64,11 @@ class EnvironmentEpisodes:
 
     environment: str
     policies: dict[str, list[SeedEpisodes]]
-    """Policy -> its episodes of each seed; the baseline is the first, if it played."""
+    """Policy -> its episodes for each seed; the baseline is first, if it played."""
     problems: list[tuple[str, ...]]
-    """Digests of the problem of each start, one a seed."""
+    """Digests of each start's problem, one per seed."""
     baseline: str | None
-    """None: it has not played in this environment."""
+    """None: the baseline has not played in this environment."""
     seeds: list[int]
     confidence: float
 
@@ -76,7 +76,7 @@ class EnvironmentEpisodes:
 def read_episodes(
     data: Path, plan: Plan, baseline: str, seeds: Sequence[int], confidence: float
 ) -> list[EnvironmentEpisodes]:
-    """The episodes of each environment that policies played from its test starts."""
+    """Episodes of policies from the test starts of each environment."""
     rows = {
         name: row
         for name, row in plan.get("episodes", {}).items()
@@ -113,7 +113,7 @@ def read_episodes(
 
 
 def group_episodes(episodes: Iterable[Episode]) -> SeedEpisodes:
-    """The episodes of a file, which has those of a start one after the other."""
+    """The episodes of a file, in which those of a start are consecutive, by start."""
     grouped = SeedEpisodes(means={name: [] for name in MEASURES}, endings=Counter(), shown=[])
     for _, group in itertools.groupby(episodes, key=lambda episode: episode.id):
         of_start = list(group)
@@ -128,8 +128,8 @@ def group_episodes(episodes: Iterable[Episode]) -> SeedEpisodes:
 def compare_episodes(played: EnvironmentEpisodes) -> dict[str, Any]:
     """The numbers of an environment in `data/report/metrics.json`, and its verdict.
 
-    Differences in success are two families of comparisons of their own: every policy minus the
-    baseline, and every two of the other policies.
+    Differences in success are two families of comparisons: every policy minus the baseline, and all
+    pairs of the other policies.
     """
     results, num_left_out = tabulate_starts(played)
     clusters = results.clusters
@@ -150,9 +150,9 @@ def compare_episodes(played: EnvironmentEpisodes) -> dict[str, Any]:
 
 
 def tabulate_starts(played: EnvironmentEpisodes) -> tuple[Results, int]:
-    """Tables of the starts that every policy has an episode of with every seed; how many have not.
+    """Tables over starts with an episode of every policy and seed; number of the other starts.
 
-    The clusters are the starts' problems; None where all pose one.
+    The clusters are the starts' problems; None if all starts have the same.
     """
     estimates = {
         policy: {name: np.array([seed.means[name] for seed in seeds]) for name in MEASURES}
@@ -162,8 +162,8 @@ def tabulate_starts(played: EnvironmentEpisodes) -> tuple[Results, int]:
     is_complete = np.isfinite(success).all(axis=(0, 1))
     if not is_complete.any():
         raise ValueError(
-            f"expected a start of {played.environment} that every policy has an episode of with "
-            f"every seed, found that the environment failed in all: play them again"
+            f"expected a start of {played.environment} with an episode of every policy and "
+            f"seed, found none, since the environment failed: play them again"
         )
     tables: dict[str, dict[str, Table]] = {
         policy: {name: table[:, is_complete] for name, table in of_policy.items()}
@@ -181,7 +181,7 @@ def tabulate_starts(played: EnvironmentEpisodes) -> tuple[Results, int]:
 
 
 def count_endings(seeds: Sequence[SeedEpisodes]) -> dict[str, Any]:
-    """Share of each ending in all episodes, the most frequent first; how many failed."""
+    """Share of each ending in all episodes, most frequent first, and number of failed episodes."""
     endings = sum((seed.endings for seed in seeds), Counter[str]())
     return {
         "endings": {

@@ -115,14 +115,14 @@ def read_rows(
         for policy in dict.fromkeys(policies)
     }
     ids = [[row.id for row in of_seed] for of_policy in rows.values() for of_seed in of_policy]
-    check_ids(ids[0], ids, "test problems")
+    check_ids(ids[0], ids, "rows of the test split")
     return rows
 
 
 def read_results(
     folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence: float
 ) -> Results:
-    """The results of the policies, the baseline first, as `evaluate` wrote them below `folder`."""
+    """Results of the policies, baseline first, as written by `evaluate` below `folder`."""
     rows = read_rows(folder, policies, seeds, ProblemResult)
     first = rows[policies[0]][0]
     ids = [row.id for row in first]

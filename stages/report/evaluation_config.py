@@ -1,4 +1,4 @@
-"""Section `evaluation` of params.yaml, and how scores are tested: the same for all, to compare."""
+"""Section `evaluation` of params.yaml, and the test of scores: the same for all, to compare."""
 
 import itertools
 import logging
@@ -14,9 +14,9 @@ from stages.records.pools import Completion
 
 logger = logging.getLogger(__name__)
 CUT = "cut/"
-"""What keys of the metrics of a policy begin with that was not evaluated, one for each file."""
+"""Prefix of the metrics of a policy that was not evaluated, one key per file."""
 MIN_LOOP_TOKENS = 16
-"""Tokens that a repetition has at least, to be called one: fewer may be chance, as in 1000."""
+"""Fewest tokens of a repetition: a shorter one may be chance, as in 1000."""
 
 
 class Bins(Params):
@@ -25,14 +25,14 @@ class Bins(Params):
     num_bins: int = Field(ge=1)
     """Bins of the calibration error."""
     length_tolerance: int = Field(ge=0)
-    """Pairs whose lengths differ by at most so many tokens are of matched lengths."""
+    """Largest difference in tokens between the completions of a pair of matched lengths."""
     length_edges: list[int] = Field(min_length=1)
-    """Lower edges of the buckets of length differences; below the first there is one more."""
+    """Lower edges of the buckets of length differences, with one more bucket below the first."""
 
     @field_validator("length_edges")
     @classmethod
     def rising(cls, edges: list[int]) -> list[int]:
-        """Each edge above the one before it."""
+        """Raise a ValueError if an edge is not above the one before it."""
         if any(low >= high for low, high in itertools.pairwise(edges)):
             raise ValueError(f"expected rising edges, each once, found {edges}: sort them")
         return edges
@@ -55,14 +55,14 @@ class EvaluationConfig(Intervals):
     """Evaluation of policies and rewards, the same for all, so that numbers compare."""
 
     ks: list[int] = Field(min_length=1)
-    """Samples that a vote or a choice is among."""
+    """Numbers of samples that a vote or a choice is among."""
     num_draws: int = Field(gt=0)
-    """Random subsets that a vote by weight is averaged over."""
+    """Random subsets that a weighted vote is averaged over."""
     decimals: int = Field(ge=3, le=9)
-    """Digits kept of a score: those below are rounding, and would break ties at random."""
+    """Decimals kept of a score: the others are rounding, and would break ties at random."""
 
     def check(self, num_samples: int, samples: Path) -> None:
-        """Raise a ValueError unless `ks` are small enough for so many samples of a problem."""
+        """Raise a ValueError if `ks` are too large for so many samples of a problem."""
         if max(self.ks) * MIN_POOL_RATIO > num_samples:
             raise ValueError(
                 f"evaluation.ks: expected numbers up to {num_samples // MIN_POOL_RATIO}, a quarter "
@@ -71,38 +71,38 @@ class EvaluationConfig(Intervals):
             )
 
     max_cut_share: float = Field(ge=0, le=1)
-    """Largest share of a policy's completions that may be cut at `max_new_tokens`. Completions that
-    end in a loop do not count: what repeats itself would be cut at any limit."""
+    """Largest share of a policy's completions that may be truncated at `max_new_tokens`. Those that
+    end in a loop do not count: they would be truncated at any limit."""
 
     def check_cut(self, rows: Sequence[Completion], path: Path) -> dict[str, float]:
-        """`in_loop/<file>` -> share of completions cut in a loop, unless below 1 %.
+        """`in_loop/<file>` -> share of completions truncated in a loop, unless below 1 %.
 
-        `cut/<file>` -> share cut otherwise, where it exceeds `max_cut_share`: the policy is not to
-        be evaluated then.
+        `cut/<file>` -> share truncated otherwise, if above `max_cut_share`: then the policy is not
+        evaluated.
         """
-        # It imports torch, which `compare` does without.
+        # It imports torch, which `compare` does not need.
         from stages.algorithms.length_and_repetition import ends_in_loop
 
         cut = [row.completion_ids for row in rows if row.finish_reason == "length"]
         in_loop = sum(ends_in_loop(ids, min_length=MIN_LOOP_TOKENS) for ids in cut) / len(rows)
         share = len(cut) / len(rows) - in_loop
-        message = f"{in_loop:.1%} of the completions in {path} repeat themselves until they are cut"
+        message = f"{in_loop:.1%} of the completions in {path} are truncated in a loop"
         if share > self.max_cut_share:
             logger.warning(
-                "%s, %.1f %% were cut otherwise, at max_new_tokens, and an answer that is cut "
-                "counts as wrong: above %.0f %% the policy is not evaluated. Raise "
+                "%s, %.1f %% otherwise, at max_new_tokens, and a truncated answer counts as "
+                "wrong: above %.0f %% the policy is not evaluated. Raise "
                 "`sampling.%s.max_new_tokens`; to evaluate a policy that has not learned to stop, "
-                "as one of episodes alone, raise `evaluation.max_cut_share`",
+                "such as one trained only on episodes, raise `evaluation.max_cut_share`",
                 message, 100 * share, 100 * self.max_cut_share, path.stem.removesuffix("_greedy"),
             )  # fmt: skip
             return {f"{CUT}{path.stem}": round(share, 6)}
         if in_loop < 0.01:
             return {}
-        logger.warning("%s, and %.1f %% are cut otherwise", message, 100 * share)
+        logger.warning("%s, and %.1f %% otherwise", message, 100 * share)
         return {f"in_loop/{path.stem}": round(in_loop, 6)}
 
     def quality(self, bins: Bins) -> QualityConfig:
-        """How scores are tested, sorted into these bins."""
+        """Configuration of the test of scores, with these bins."""
         return QualityConfig(
             **bins.model_dump(), num_bootstrap=self.num_bootstrap, confidence=self.confidence
         )
@@ -111,7 +111,7 @@ class EvaluationConfig(Intervals):
 def check_ks(content: Mapping[str, Any]) -> Iterator[str]:
     """Error message if `evaluation.ks` asks for votes among more samples than there will be.
 
-    Nothing is yielded where the sections cannot be read: another check reports them.
+    Yields nothing if the sections cannot be read: another check reports them.
     """
     try:
         number = content["sampling"]["test"]["num_samples"]

@@ -1,9 +1,9 @@
-"""What was compared: model, data, methods with their sizes, versions, and how to find the commit.
+"""Facts of a comparison: model, data, methods with sizes, versions, and the way to the commit.
 
-All follows from what `compare` depends on. The commit does not, and cannot be in the report: a
-commit holds dvc.lock, which holds the digest of the report. What the report names instead is the
-digest of the evaluations, as dvc.lock has it; git finds the commits of that digest, with their
-dates. Machine, Python and installed versions are in the run records, data/runs.
+All follow from the inputs of `compare`, except the commit, which cannot be in the report: a commit
+has dvc.lock, which has the digest of the report. Instead, the report names the digest of the
+evaluations in dvc.lock, by which git finds the commits and their dates. Machine, Python and
+installed versions are in the run records, data/runs.
 """
 
 import hashlib
@@ -24,17 +24,17 @@ from stages.runtime import outputs
 CONSTRAINTS = Path("constraints.txt")
 """Pinned versions; a dependency of every stage by way of `trace_code`."""
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "scipy")
-"""Those whose version can change a number, besides vLLM where it samples."""
+"""Packages whose version can change a number, besides vLLM if it samples."""
 SPLITS = ("train", "preference", "dev", "test")
 LEARNING_RATE = "optim/learning_rate"
 WORDS = ("train", "preset", "from", "on", "control")
-"""Keys of a row of the table of policies that are no sizes."""
+"""Keys of a row of the table of policies that are not sizes."""
 SIZES = "sizes of its own"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """What the head of the report says, and the table of methods."""
+    """Facts in the head of the report, and the table of methods."""
 
     facts: dict[str, str]
     """Label -> text."""
@@ -43,7 +43,7 @@ class Experiment:
 
     @property
     def title(self) -> str:
-        """Of the page: model and data by their names, without sizes and origin."""
+        """Title of the page: names of model and data, without sizes and origin."""
         model = self.facts["Model"].partition(", ")[0].partition(" in ")[0]
         return f"Post-training compared: {model} on {self.facts['Data'].partition(': ')[0]}"
 
@@ -94,9 +94,9 @@ def describe_model(
     model: Mapping[str, Any], *, config: Mapping[str, Any], size: Mapping[str, int],
     origin: Mapping[str, Any] | None = None,
 ) -> str:  # fmt: skip
-    """Name, architecture, parameters, layers and origin; of LoRA what it adds and trains.
+    """Name, architecture, parameters, layers and origin; with LoRA, the numbers it adds and trains.
 
-    `origin`: of the data card, the files of the weights and their quantisation.
+    `origin`: entry of the data card, with the files of the weights and their quantisation.
     """
     path, quantisation = model["path"], (origin or {}).get("quantisation")
     architecture = (config.get("architectures") or ["model"])[0].removesuffix("ForCausalLM")
@@ -120,7 +120,7 @@ def describe_model(
 
 
 def describe_data(card: Mapping[str, Any]) -> str:
-    """The source and the size of each split, from the data card."""
+    """Source, and size of each split, from the data card."""
     source = ", ".join(map(shorten_path, card["source"].split(", ")))
     counts = card["counts"]
     sizes = join_words(f"{counts[split]:,} {split}" for split in SPLITS if split in counts)
@@ -130,7 +130,7 @@ def describe_data(card: Mapping[str, Any]) -> str:
 
 
 def shorten_path(path: str) -> str:
-    """A relative path or a hub id; of an absolute path the name alone, not the user's folders."""
+    """A relative path or a hub id; of an absolute path only the name, not the user's folders."""
     return Path(path).name if Path(path).is_absolute() else path
 
 
@@ -142,13 +142,13 @@ def describe_versions(constraints: str, packages: Sequence[str]) -> str:
 
 
 def describe_commit(digest: str) -> str:
-    """How to find the commit whose dvc.lock first had these very evaluations, and its date."""
+    """Command that finds the commit whose dvc.lock first had these evaluations, and its date."""
     command = f"git log --reverse -S {digest} --format='%h %cs' -- dvc.lock"
     return f"first line of `{command}`: the commit, with its date, that first had these evaluations"
 
 
 def digest_folder(folder: Path) -> str:
-    """DVC's digest of a folder, as dvc.lock has it: of its files' digests, sorted by path."""
+    """DVC's digest of a folder, as in dvc.lock: of its files' digests, sorted by path."""
     md5 = partial(hashlib.md5, usedforsecurity=False)
     files = {
         path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
@@ -163,10 +163,10 @@ def digest_folder(folder: Path) -> str:
 def tabulate_method(
     row: Mapping[str, Any], history: History, metrics: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, str]:
-    """Cells of one policy: its row in params.yaml, and what its training came to.
+    """Cells of one policy: its row in params.yaml, and the results of its training.
 
     Args:
-        row: Its words, and values of its own for keys of its section.
+        row: Its words, and its values for keys of its section.
         history: Metrics of each step.
         metrics: Seed -> its metrics.json.
     """

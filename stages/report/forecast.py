@@ -1,9 +1,9 @@
 """Forecast of the difference that a comparison can detect, before anything is trained.
 
-Compared is mean accuracy, of each policy minus the baseline, by the test of the report
-(`statistics/crossed_means`), at the level that Holm's method asks of the smallest p-value. How much
-differences vary over seeds and problems is assumed; once policies are evaluated, the report's
-column `detectable` has it by their own variances.
+The comparison is of mean accuracy, each policy minus the baseline, by the report's test
+(`statistics/crossed_means`), at the level of Holm's method for the smallest p-value. The variances
+over seeds and problems are assumed; once policies are evaluated, the report's column `detectable`
+uses the measured ones.
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,11 @@ from stages.algorithms.statistics.crossed_means import (
 from stages.report.comparison import POWER
 from stages.report.stage_metrics import Plan
 
-SEED_VARIANCE, PROBLEM_VARIANCE, SAMPLE_VARIANCE = 1e-4, 0.01, 0.27
-"""Assumed of the difference of two policies' accuracies: of what a training seed adds on every
-problem, of what a problem adds under every seed, and of a single sample of each policy on a problem
-with a seed. Rounded means of the default run's four policies: standard deviations of 1 point over
-seeds and of 10 points over problems. Two policies that are right half of the time, whatever the
-problem, have a variance of 0.5 by a sample."""
+SEED_VARIANCE, PROBLEM_VARIANCE, SAMPLE_VARIANCE = 3e-4, 0.025, 0.27
+"""Assumed variance components of the difference of two policies' accuracies: of the seed, of the
+problem, and of one sample of each policy given both. Rounded means of the default run's four
+policies: standard deviations of 1.7 points over seeds and of 16 points over problems. Two policies
+that are right half of the time on every problem would have a sample variance of 0.5."""
 
 
 class Design(NamedTuple):
@@ -42,7 +41,7 @@ class Design(NamedTuple):
 
 
 def forecast_comparison(design: Design) -> DifferenceForecast:
-    """Difference that this design detects with probability `POWER`, and half width of intervals."""
+    """Difference that a design detects with probability `POWER`, and half width of its interval."""
     residual = SAMPLE_VARIANCE / design.num_samples
     level = (1.0 - design.confidence) / design.num_differences
     return crossed_means.forecast_difference(
@@ -79,7 +78,7 @@ def describe_forecast(design: Design) -> str:
     )
     if design.num_seeds < MIN_SEEDS:
         return (
-            f"Forecast: seeds that are trained: {design.num_seeds}, so no difference is tested; "
+            f"Forecast: with {design.num_seeds} seeds no difference can be tested; "
             f"train three or more."
         )
     if design.num_differences == 0:
@@ -97,6 +96,6 @@ def describe_forecast(design: Design) -> str:
     return (
         f"Forecast: with {sizes}, the comparison detects a difference in mean accuracy of "
         f"{100 * forecast.detectable:.1f} points {conditions}, and intervals are about "
-        f"±{100 * forecast.half_width:.1f} points wide, by variances of the default run; "
-        f"the report has what is detectable by its own."
+        f"±{100 * forecast.half_width:.1f} points wide, with the variances of the default run; "
+        f"the report computes both with its own."
     )

@@ -1,4 +1,4 @@
-"""What `dvc metrics show` and `dvc exp show` list: one file per number, one key per policy.
+"""Numbers that `dvc metrics show` and `dvc exp show` list: a file per number, a key per policy.
 
 DVC makes each file a row and each key a column. The report's metrics.json has thousands of keys.
 """
@@ -24,9 +24,9 @@ SHARES = {
     "dev_accuracy": ("policies", "dev_accuracy", "value"),
     "truncated": ("policies", "truncation_rate", "value"),
 }
-"""Name of the file -> part of the report's metrics, measure, and which number, in percent."""
+"""Name of the file -> part of the report's metrics, measure, and field, in percent."""
 CONTROLS = {"control": "value", "control_low": "low", "control_high": "high"}
-"""Name of the file -> number of a control's difference from the policy that it started from."""
+"""Name of the file -> field of a control's difference from the policy that it started from."""
 COUNTS = ("trained_tokens", "generated_tokens")
 
 

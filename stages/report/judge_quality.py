@@ -1,4 +1,4 @@
-"""A judge's numbers: how it reads pairs, and how often it is right where the truth is known."""
+"""Metrics of a judge: position bias, consistency, and accuracy on pairs with a known truth."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,24 +14,24 @@ from stages.records.preferences import Verdict
 
 NUM_RESAMPLES, CONFIDENCE = 2000, 0.95
 UNREAD = ("too_long", "parse_failure")
-"""Pairs dropped for these reasons say nothing about what the judge prefers."""
+"""Reasons for dropped pairs, which do not show a preference of the judge."""
 DIFFERENCES = ("gain", "beyond_length")
-"""Columns of `compare_with_truth` that are differences of two rates."""
+"""Columns of `compare_with_truth` that are differences of rates."""
 Facts = Mapping[tuple[str, int], Any]
-"""Facts about a completion, by its problem's id and its index."""
+"""Facts about completions, by problem id and index."""
 
 
 def summarise_verdicts(
     verdicts: Sequence[Verdict], correct: Facts, num_tokens: Facts, seed: int
 ) -> dict[str, Any]:
-    """Numbers of one split's verdicts, of every pair that was asked about.
+    """Metrics of one split's verdicts, over all pairs that the judge was asked about.
 
-    `first_position_rate`: share of readings that prefer the answer standing first (1/2: no
-    position bias); `swap_consistency`: share of pairs of which both orders prefer the same
-    answer; `longer_wins_rate`: of pairs of different length, those whose averaged label prefers
-    the longer; `agreement`: see `compare_with_truth`.
+    `first_position_rate`: share of readings that prefer the first answer (1/2: no position bias);
+    `swap_consistency`: share of pairs whose two orders prefer the same answer; `longer_wins_rate`:
+    share, among pairs of different length, whose averaged label prefers the longer answer;
+    `agreement`: see `compare_with_truth`.
 
-    `correct` tells whether the verifier calls a completion right, `num_tokens` its length.
+    `correct`: the answer checker's verdict on a completion; `num_tokens`: its length.
     """
     dropped = Counter(verdict.dropped for verdict in verdicts if verdict.dropped is not None)
     metrics: dict[str, Any] = {
@@ -66,7 +66,7 @@ def summarise_verdicts(
 
 
 def select_headline(metrics: Mapping[str, Any]) -> dict[str, int | float]:
-    """Metrics shown while the stage runs: pairs, both orders agreeing, and agreement with truth."""
+    """Metrics shown while the stage runs: pairs, agreement of both orders, agreement with truth."""
     numbers = {name: metrics[name] for name in ("pairs", "swap_consistency") if name in metrics}
     agreement = metrics.get("agreement", {}).get("averaged")
     return numbers | ({"agreement": agreement["value"]} if agreement else {})
@@ -77,10 +77,10 @@ def compare_with_truth(
 ) -> dict[str, Any]:
     """Accuracy of the judge on pairs of one right and one wrong completion.
 
-    `single_order` is what reading each pair once would give, `averaged` both orders, `gain` the
-    paired difference. `longer_wins` is what always choosing the longer completion would give (equal
-    ones: half), `beyond_length` what the judge has over that, `equal_length` the averaged label on
-    equally long ones. Pairs are averaged within problems, intervals are over problems.
+    `single_order`: with one reading per pair; `averaged`: with both orders; `gain`: the paired
+    difference. `longer_wins`: of always choosing the longer completion (1/2 if equal);
+    `beyond_length`: `averaged` less that; `equal_length`: `averaged` on pairs of equal length.
+    Pairs are averaged within problems, intervals are over problems.
     """
     p12, p21, soft = _columns(verdicts, "p12", "p21", "probability")
     a_right = np.array([correct[verdict.id, verdict.index_a] for verdict in verdicts])
@@ -106,7 +106,7 @@ def compare_with_truth(
 def estimate_flip_rates(
     flips_by_attack: Mapping[str, Sequence[tuple[str, float]]], seed: int
 ) -> dict[str, Any]:
-    """Share of verdicts that each attack flips; `all` of them; `control`, for comparison."""
+    """Share of verdicts that each attack flips, and that `all` attacks and the `control` do."""
     attacks = [
         flip for name, flips in flips_by_attack.items() if name != "control" for flip in flips
     ]

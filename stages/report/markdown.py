@@ -7,20 +7,20 @@ from typing import Any
 import jinja2
 
 Interval = Mapping[str, Any]
-"""`{value, low, high}`; of a difference between policies, `{difference, low, high}`."""
+"""`{value, low, high}`"""
 
 
 def render_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = ()
 ) -> str:
-    """Numbers on the right; on the left the first column, and those that `words` names."""
+    """Table with numbers aligned right; the first column, and those in `words`, aligned left."""
     rules = ["---" if column in (header[0], *words) else "---:" for column in header]
     lines = [header, rules, *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def format_percent(interval: Interval | None) -> str:
-    """A share; `none` where nothing could be measured."""
+    """Share in per cent; `none` if nothing could be measured."""
     if interval is None:
         return "none"
     value, low, high = (100 * interval[key] for key in ("value", "low", "high"))
@@ -28,15 +28,15 @@ def format_percent(interval: Interval | None) -> str:
 
 
 def format_number(interval: Interval | None) -> str:
-    """A number with three decimals; `none` where nothing could be measured."""
+    """Number with three decimals; `none` if nothing could be measured."""
     return "none" if interval is None else "{value:.3f} [{low:.3f}, {high:.3f}]".format(**interval)
 
 
 def format_points(interval: Interval) -> str:
-    """A difference in percentage points, bold where the interval excludes zero."""
-    value = interval["difference"] if "difference" in interval else interval["value"]
-    text = f"{100 * value:+.1f} [{100 * interval['low']:+.1f}, {100 * interval['high']:+.1f}]"
-    return text if interval["low"] <= 0 <= interval["high"] else f"**{text}**"
+    """Difference in percentage points, bold if the interval excludes zero."""
+    value, low, high = (100 * interval[key] for key in ("value", "low", "high"))
+    text = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+    return text if low <= 0 <= high else f"**{text}**"
 
 
 def render_template(path: Path, **values: Any) -> str:

@@ -2,11 +2,12 @@
 
 The header has what their hub indexes (https://huggingface.co/docs/hub/model-cards); the sections
 follow Mitchell et al. 2019, "Model Cards for Model Reporting" (https://arxiv.org/abs/1810.03993),
-as far as something is known; the words are in model_card.md.j2. Equal inputs, equal card: no clock,
-no machine.
+as far as facts are known; the words are in model_card.md.j2. The card depends only on its inputs,
+not on time or machine.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from stages.report import markdown
 from stages.report.experiment import shorten_path
 from stages.report.stage_metrics import COSTS, list_ancestors
+from stages.rewards.pool_scores import WITHOUT_A_REWARD
 from stages.rows import DATA
 from stages.runtime import outputs
 
@@ -26,6 +28,11 @@ METHODS = {
     "ppo": "proximal policy optimisation on its own rollouts",
     "grpo": "group-relative policy optimisation on its own rollouts",
 }
+SHOWN = re.compile(
+    r"(mean|greedy|dev)_accuracy|(pass|majority|best_of|reward)/.+|(readable|truncation)_rate"
+    r"|mean_tokens"
+)
+"""Metrics of an evaluation on the card; the report has them all."""
 LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0")
 """Names that the hub knows; any other licence is `other`, with its own words."""
 
@@ -33,7 +40,7 @@ LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0")
 def render_card(
     name: str, seeds: Sequence[int], model: Metrics, presets: Metrics, section: str
 ) -> str:  # fmt: skip
-    """The card of the policy `name`, of all its seeds.
+    """Model card of the policy `name`, over all its seeds.
 
     `model` is the section of params.yaml, `presets` has the entries of presets.yaml by name;
     `section` is the Markdown that follows the results.
@@ -107,7 +114,10 @@ def _inline(value: Any) -> str:
 
 
 def _results(seeds: Mapping[int, Metrics]) -> Iterator[list[str]]:
-    """Metrics that all seeds have, with each seed's; of a curve over n that of the largest n."""
+    """Metrics on the card, with each seed's value; of a curve over n, at the largest n.
+
+    Of best-of-n, only choices by reward models, none by the samples' form.
+    """
     if not seeds:
         return
     first, *following = seeds.values()
@@ -117,7 +127,8 @@ def _results(seeds: Mapping[int, Metrics]) -> Iterator[list[str]]:
         stem, _, n = key.rpartition("/")
         smaller = n.isdecimal() and int(n) < largest[stem]
         is_common = all(key in metrics for metrics in following)
-        if isinstance(value, float) and not smaller and is_common:
+        matters = SHOWN.fullmatch(key) and not {*WITHOUT_A_REWARD} & {*stem.split("/")}
+        if isinstance(value, float) and matters and not smaller and is_common:
             numbers = [f"{metrics[key]:.3f}" for metrics in seeds.values()]
             yield [key.replace("_", " ").replace("/", ", "), f"{_mean(key, seeds):.3f}", *numbers]
 

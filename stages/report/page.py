@@ -1,9 +1,8 @@
-"""Rendering of the report: one HTML page, which opens from disk, and Markdown.
+"""Rendering of the report: a self-contained HTML page, and Markdown.
 
 The Jinja2 templates are page.html.j2 and page.md.j2 beside this file. The page fetches nothing:
-plots are embedded. It runs one script, which sorts tables, and by its content security policy no
-other. Text of models is escaped, control characters and marks that change the direction of text
-included.
+plots are embedded. Its content security policy allows one script, which sorts tables. Text of
+models is escaped, with its control characters and direction marks.
 """
 
 import base64
@@ -41,7 +40,7 @@ def write_report(
 
     def inline(file: str) -> str:
         text = (folder / "plots" / file).read_text(encoding="utf-8")
-        # Without its ground, the first patch, the page's shows, with the shade where it is cut.
+        # The first patch is the background: without it that of the page shows.
         svg = text.replace('style="fill: #ffffff"', 'style="fill: none"', 1)
         return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode('ascii')}"
 
@@ -64,7 +63,7 @@ def write_report(
 
 
 def mark_code(text: str) -> Markup:
-    """Escaped text, with what stands in backticks as code."""
+    """Escaped text, in which backticks become code."""
     escaped = str(escape(escape_invisible(text)))
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped))
 

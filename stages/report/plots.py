@@ -1,6 +1,6 @@
-"""Plots of the report, with their style and numbers: accuracies, gains, training step by step.
+"""Plots of the report, with their style and numbers: accuracies, gains, training curves.
 
-Their bytes depend on the numbers alone.
+Their bytes depend only on the numbers.
 """
 
 import csv
@@ -35,53 +35,53 @@ GREY, BLUE, RED, GREEN, PINK = "#555555", "#0072B2", "#D55E00", "#009E73", "#CC7
 ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 
 _ORDER = (GREY, BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
-_WORDS: Any = read_yaml(Path(__file__).with_suffix(".yaml"))
+_SETTINGS: Any = read_yaml(Path(__file__).with_suffix(".yaml"))
 _LINES = (BLACK, GREY, *_ORDER[1:-1])
 MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
-"""Of the lines in one panel, so that they differ without colour, too."""
+"""Styles of the lines in one panel, so that they also differ without colour."""
 DARK = "svg{filter:invert(1) hue-rotate(180deg)}"
-"""Where the reader prefers a dark page: light and dark change places, and hues stay."""
+"""Style for readers who prefer a dark page: light and dark are swapped, and hues stay."""
 _NO_METADATA: Any = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
 COLUMNS = 3
 WIDTH = 5.2
-"""Inches of the plots at the head: on a phone shown whole, with words still large enough."""
+"""Inches of the plots at the head of the page: whole on a phone, with text still large enough."""
 MAX_POINTS = 150
-"""Of a training curve."""
-SHOWN: dict[str, str] = _WORDS["curves"]
-"""Metric -> what it is called; those that a policy's history has are drawn, in this order."""
+"""Largest number of points in a training curve."""
+SHOWN: dict[str, str] = _SETTINGS["curves"]
+"""Metric -> its title; those in a policy's history are drawn, in this order."""
 Curves = dict[str, Float[np.ndarray, "seed step"]]
-"""Metric of `SHOWN` -> its values; of seeds of unequal length as many steps as all have."""
+"""Metric of `SHOWN` -> its values, for the steps that all seeds have."""
 
 
 @contextmanager
 def save_figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
-    """A figure of so many inches in this style, whatever the user's matplotlibrc says.
+    """A figure in this style, `width` by `height` inches, whatever the user's matplotlibrc says.
 
     At the end it is saved, as SVG or PNG, without a date or the library's version. An SVG follows
     the reader's preference for light or dark.
     """
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_WORDS["style"])
+        mpl.rcParams.update(_SETTINGS["style"])
         new_figure = Figure(figsize=(width, height))
         yield new_figure
         new_figure.savefig(path, metadata=_NO_METADATA[path.suffix])
     if path.suffix == ".svg":
         dark_style = f"@media (prefers-color-scheme: dark){{{DARK}}}"
         text = path.read_text(encoding="utf-8")
-        # To a hundredth of a point: half as large.
+        # Coordinates rounded to a hundredth of a point: half as many bytes.
         rounded = re.sub(r' d="[^"]*"', lambda line: re.sub(r"(\.\d\d)\d+", r"\1", line[0]), text)
         path.write_text(rounded.replace("</style>", f"{dark_style}</style>", 1), encoding="utf-8")
 
 
 def assign_colours(policies: Iterable[str]) -> dict[str, str]:
-    """The colour of each policy in every plot, by its place; the baseline, the first, is grey."""
+    """Colour of each policy in every plot, by its position; the first, the baseline, is grey."""
     return {name: _ORDER[place % len(_ORDER)] for place, name in enumerate(policies)}
 
 
 @contextmanager
 def _open_rows(path: Path, num_policies: int) -> Iterator[tuple[Figure, Axes]]:
-    """A plot with a row per policy, of the height of the other one at the head."""
+    """A plot with one row per policy; the two plots at the head have equal heights."""
     with save_figure(path, width=WIDTH, height=1.1 + 0.56 * num_policies) as plot:
         axes = plot.subplots()
         axes.tick_params(axis="y", length=0)
@@ -91,7 +91,7 @@ def _open_rows(path: Path, num_policies: int) -> Iterator[tuple[Figure, Axes]]:
 
 
 def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
-    """Plot of each policy's accuracy as sampled, and where chosen at its best temperature."""
+    """Plot each policy's accuracy as sampled, and at its best temperature if one was chosen."""
     policies = metrics["policies"]
     sampled, of_policies = metrics["temperatures"]["sampled"], metrics["temperatures"]["policies"]
     numbers = ("value", "low", "high")
@@ -123,9 +123,9 @@ def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
 
 
 def draw_parts(folder: Path, metrics: Mapping[str, Any]) -> None:
-    """Bars of the parts of each gain as sampled, end to end, and below each its interval.
+    """Plot the parts of each gain as sampled, as bars end to end, each above its interval.
 
-    A part that is not significant is hollow, and has no number. Nothing where there are no parts.
+    A part that is not significant is hollow, and has no number. Without parts there is no plot.
     """
     if not metrics["parts"]:
         return
@@ -162,7 +162,7 @@ def draw_parts(folder: Path, metrics: Mapping[str, Any]) -> None:
 def _draw_estimate(
     axes: Axes, estimate: Mapping[str, Any], place: float, colour: str, *, above: bool = False
 ) -> None:
-    """An interval, its value and a dot for each seed; filled above, hollow below."""
+    """Draw an interval, its value and one dot per seed; filled above, hollow below."""
     value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
     axes.plot([low, high], [place, place], color=colour, linewidth=2.2)
     axes.plot(value, place, "|", markersize=13, markeredgewidth=2.6, color=colour)
@@ -175,7 +175,7 @@ def _draw_estimate(
 
 
 def draw_accuracy_by_n(folder: Path, results: Results) -> None:
-    """One panel per policy: pass@n, majority, best-of-n."""
+    """Plot pass@n, majority and best-of-n, one panel per policy."""
     labels = {PASS: "any right (pass@n)", MAJORITY: "majority"}
     path = folder / "accuracy_by_n.svg"
     with _open_panels(path, list(results.tables), "samples", height=2.3, sharey=True) as panels:
@@ -204,7 +204,7 @@ def draw_accuracy_by_n(folder: Path, results: Results) -> None:
 def _open_panels(
     path: Path, titles: Sequence[str], xlabel: str, *, height: float, sharey: bool = False
 ) -> Iterator[list[Axes]]:
-    """A plot with a panel of so many inches for each title, and a legend, that of the first."""
+    """A plot with one panel per title, `height` inches high, and the legend of the first."""
     num_rows = -(-len(titles) // COLUMNS)
     with save_figure(path, width=8.4, height=0.7 + height * num_rows) as plot:
         panels: list[Axes] = list(
@@ -239,7 +239,7 @@ def select_curves(history: History) -> Curves:
 
 
 def draw_training(folder: Path, curves: Mapping[str, Curves], results: Results) -> None:
-    """A plot of every policy's first curve, and one of each policy, with a panel per metric."""
+    """Plot every policy's first curve, and for each policy all its metrics, one per panel."""
     rows = (
         [policy, seed, metric, step, f"{value:.6g}"]
         for policy, metrics in curves.items()
@@ -267,11 +267,10 @@ def _draw_curves(
     path: Path, curves: Sequence[tuple[str, Float[np.ndarray, "seed step"], str]],
     seeds: Sequence[int],
 ) -> None:  # fmt: skip
-    """Panels of title, values and colour: a thin line per seed, and their mean.
+    """Draw panels (title, values, colour): a thin line per seed, and their mean.
 
-    Of more than `MAX_POINTS` steps, means over spans of equal length; what does not fill one is
-    left out at the start. The axis of values is by log where they fall to a tenth, so that what
-    they end at is seen.
+    More than `MAX_POINTS` steps are averaged over spans of equal length; the remainder is left out
+    at the start. If values fall below a tenth of the first, their axis is logarithmic.
     """
     titles = [title for title, _, _ in curves]
     with _open_panels(path, titles, "step", height=1.9) as panels:

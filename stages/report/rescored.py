@@ -1,4 +1,4 @@
-"""The page on completions that were rewarded again: both rewards, and who changes sides."""
+"""Page on rescored completions: both rewards, and the completions that change sides."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
@@ -16,7 +16,7 @@ from stages.report.sections import CaptionedTable, Section
 from stages.report.transcripts import Transcript, shorten
 
 NUM_SHOWN = 20
-"""Completions with their texts, of each kind."""
+"""Completions shown with their texts, of each kind."""
 NUM_PARTS = 8
 """Parts of a training run in the table of means."""
 
@@ -65,7 +65,7 @@ def write_page(folder: Path, title: str, meaning: str, rows: Sequence[Rescored])
 def summarise(rows: Sequence[Rescored]) -> dict[str, Any]:
     """Means and counts of these completions, and Spearman's rank correlation of both rewards.
 
-    The correlation is None where a reward does not vary.
+    The correlation is None if a reward does not vary.
     """
     old, new = (np.array([getattr(row, key) for row in rows]) for key in ("old", "new"))
     varies = np.ptp(old) > 0 and np.ptp(new) > 0
@@ -109,7 +109,7 @@ def format_means(rows: Sequence[Rescored]) -> dict[str, str]:
 def find_flips(rows: Iterable[Rescored]) -> list[Rescored]:
     """Completions above the mean of their group by one reward and below it by the other.
 
-    A group are the completions of a problem in a step: so the sign of a group advantage flips. The
+    A group is the completions of a problem in a step, so the sign of a group advantage flips. The
     largest changes come first.
     """
     groups: dict[tuple[int, int, str], list[Rescored]] = {}
@@ -118,7 +118,7 @@ def find_flips(rows: Iterable[Rescored]) -> list[Rescored]:
     flips = list[Rescored]()
     for group in groups.values():
         old, new = (np.array([getattr(row, key) for row in group]) for key in ("old", "new"))
-        # Rewards have six decimals: what remains where all are equal is the rounding of the mean.
+        # Rewards have six decimals: if all are equal, the rest is rounding of the mean.
         changes = (old - old.mean()).round(6) * (new - new.mean()).round(6) < 0
         flips += [row for row, is_flip in zip(group, changes, strict=True) if is_flip]
     return sorted(flips, key=lambda row: (-abs(row.new - row.old), row.seed, row.step))

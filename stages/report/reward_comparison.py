@@ -1,12 +1,12 @@
-"""The comparison where no answer can be checked: what the rewards that are models prefer.
+"""Comparison of policies by reward models, if answers cannot be checked.
 
 For each reward: the mean score of a policy's samples, with differences paired by seed and prompt
-(`comparison.test_gains`), and the win rate: how often a sample of a policy is scored above a
-sample of the baseline to the same prompt, ties half. Scores have no unit and no zero, and those of
-two seeds' models are on two scales: the win rate depends on neither.
+(`comparison.test_gains`), and the win rate: the share of pairs of a policy's and the baseline's
+sample for a prompt in which the policy's has the higher score, ties half. Scores have no unit and
+no zero, and the models of two seeds have different scales; the win rate depends on neither.
 
-A policy trained on a reward model learns what that overrates, too (Gao et al. 2023,
-https://arxiv.org/abs/2210.10760): a gain by that very model is no gain in the eyes of people.
+A policy trained on a reward model also learns what the model overrates (Gao et al. 2023,
+https://arxiv.org/abs/2210.10760): a gain by that model need not be a gain to people.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from stages.report.estimates import OF_SAMPLES, TOKENS, Results, Table, read_row
 def read_scored_results(
     folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence: float
 ) -> Results:
-    """The results of the policies, the baseline first, as `evaluate` wrote them below `folder`."""
+    """Results of the policies, baseline first, as written by `evaluate` below `folder`."""
     rows = read_rows(folder, policies, seeds, ScoredPrompt)
     names, first = list(rows), rows[policies[0]][0]
 
@@ -65,9 +65,9 @@ def win_rates(
 
 
 def compare_by_rewards(results: Results) -> dict[str, Any]:
-    """The numbers of `data/report/metrics.json` that are estimated on test prompts.
+    """Numbers of `data/report/metrics.json` that are estimated on test prompts.
 
-    Each reward is a family of comparisons of its own: every policy minus the baseline.
+    Each reward has its own family of comparisons: every policy minus the baseline.
     """
     baseline = next(iter(results.tables))
     measures = [name for name in results.tables[baseline] if name.startswith("reward/")]

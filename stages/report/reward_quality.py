@@ -1,7 +1,7 @@
 """Quality of a reward model on held-out pairs, and of an outcome model on held-out completions.
 
-Rows of one problem are no independent evidence: they are averaged first, and intervals are over
-problems. The calibration error is over rows, with problems drawn whole.
+Rows of one problem are not independent: they are averaged first, and intervals are over problems.
+The calibration error is over rows; its bootstrap resamples whole problems.
 """
 
 import logging
@@ -20,25 +20,24 @@ from stages.report.evaluation_config import QualityConfig
 
 logger = logging.getLogger(__name__)
 Interval = dict[str, float]
-"""`{value, low, high}`."""
+"""Estimate `{value, low, high}`."""
 
 
 def evaluate_pairs(
     pairs: Sequence[Preference], scores: Float[np.ndarray, "pair 2"], config: QualityConfig,
     seed: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Accuracy, likelihood, calibration and what lengths have to do with it, with intervals.
+    """Accuracy, likelihood, calibration and the effect of length, with intervals.
 
-    The held-out pairs' labels may be soft; the scores are of the chosen (first) and the rejected
-    completion of each.
+    The held-out pairs' labels may be soft; a pair's scores are those of the chosen (first) and the
+    rejected completion.
 
-    `accuracy`: the model prefers the side that the label prefers, a tie counting half; pairs whose
+    `accuracy`: the model prefers the side that the label prefers, a tie counts half; pairs whose
     label is 1/2 have no such side, and are `undecided_pairs`. `tie_rate`: equal scores.
-    `negative_log_likelihood`: of the label under sigmoid(r_1 - r_2), in nats, and `label_entropy`:
-    the least that it can be, 0 for hard labels; a coin's is 0.693. `expected_calibration_error`: in
-    the side that the model prefers. `length_matched_accuracy` and `accuracy_by_length_difference`
-    (tokens of the better completion minus tokens of the other): `accuracy` on those pairs; null
-    where there are none.
+    `negative_log_likelihood`: of the label under sigmoid(r_1 - r_2), in nats; a coin's is 0.693.
+    `label_entropy`: its minimum, 0 for hard labels. `expected_calibration_error`: for the side that
+    the model prefers. `length_matched_accuracy` and `accuracy_by_length_difference` (tokens of the
+    better completion minus tokens of the other): `accuracy` on those pairs; null if there are none.
     """
     if not pairs:
         logger.warning("no held-out pairs test this model; more: data.shares.dev, sampling.heldout")
@@ -85,14 +84,14 @@ def evaluate_outcomes(
 ) -> dict[str, Any]:  # fmt: skip
     """AUC, accuracy, likelihood and calibration of P(right) = sigmoid(score), with intervals.
 
-    The model learned P(right) where right and wrong are equally likely beforehand
-    (`rewards/verifier_labels`), and is tested on completions as the policy samples them. So all
-    numbers but the AUC also depend on how far the share of right completions is from a half.
+    The model learned P(right) for a prior of 1/2 (`rewards/verifier_labels`), and is tested on
+    completions as the policy samples them. So all numbers except the AUC also depend on how far the
+    share of right completions is from 1/2.
 
-    `right_share`: of the completions. `auc`: within a problem, over the problems that have right
-    and wrong completions, `problems_with_both`; null without any. `accuracy`: the likelier verdict
-    is the true one, a probability of 1/2 counting half; beside it what one verdict for all would
-    have, `one_verdict_accuracy`. `negative_log_likelihood` in nats.
+    `right_share`: share of right completions. `auc`: within a problem, mean over the problems that
+    have right and wrong completions, `problems_with_both`; null if there are none. `accuracy`: the
+    likelier verdict is the true one, a probability of 1/2 counts half. `one_verdict_accuracy`: the
+    accuracy of the best constant verdict. `negative_log_likelihood`: in nats.
     """
     if not rows:
         raise ValueError("expected held-out completions, found none: give a pool of the split dev")
@@ -137,7 +136,7 @@ def average_over_problems(
     values: Float[np.ndarray, " row"], problems: Int[np.ndarray, " row"], config: QualityConfig,
     seed: int, *, is_rate: bool = True,
 ) -> Interval | None:  # fmt: skip
-    """The mean over problems of the mean of each problem's rows; None without rows."""
+    """Mean over problems of each problem's mean over its rows; None without rows."""
     if not len(values):
         return None
     return with_interval(

@@ -1,6 +1,6 @@
 """Sections of the report: text, tables and plots, the less important ones folded.
 
-The words, and what stands where, are in sections.md.j2. A word in backticks is shown as code.
+Their words and order are in sections.md.j2. A word in backticks is shown as code.
 """
 
 import re
@@ -22,41 +22,41 @@ class Image:
     """A plot."""
 
     file: str
-    """Its name in `plots/`."""
+    """Name of the file in `plots/`."""
     alt: str
     """Alternative text, for readers who do not see the image."""
 
 
 @dataclass(frozen=True)
 class CaptionedTable:
-    """A table with its caption, which says what the rows and numbers are."""
+    """A table with its caption, which describes the rows and numbers."""
 
     caption: str
     rows: Rows
 
     @property
     def columns(self) -> list[str]:
-        """The columns in which a row has anything, in the order in which they first appear."""
+        """Names of the columns that are not empty, in order of appearance."""
         columns = dict.fromkeys(column for row in self.rows for column in row)
         return [column for column in columns if any(row.get(column) for row in self.rows)]
 
     @property
     def cells(self) -> list[list[str]]:
-        """The rows' texts, by column; a dash where a row has none."""
+        """The rows' texts, by column; a dash if a row has none."""
         columns = self.columns
         return [[row.get(column) or NOTHING for column in columns] for row in self.rows]
 
     @property
     def words(self) -> set[str]:
-        """The columns of words; the others are of numbers."""
+        """Names of the columns with words; the others have numbers."""
         return {name for row in self.rows for name, cell in row.items() if cell[:1].isalpha()}
 
 
 @dataclass(frozen=True)
 class Section:
-    """Text, tables and plots under a heading; a section inside of another one is folded.
+    """Text, tables and plots under a heading; a section inside another one is folded.
 
-    Paragraphs that follow each other are one block.
+    Consecutive paragraphs are one block.
     """
 
     title: str
@@ -67,11 +67,11 @@ Block = str | CaptionedTable | Image | Section | Transcript | Conversation
 
 
 def drop_empty(blocks: Sequence[Block], *, transcripts: bool = True) -> list[Block]:
-    """Blocks but for tables without rows, and sections that hold nothing but text.
+    """The blocks without tables that have no rows, and without sections that have only text.
 
     Args:
         blocks: The blocks of a page or of a section.
-        transcripts: Whether these, and conversations, are content; without, they are dropped, too.
+        transcripts: Whether transcripts and conversations are kept; else they are dropped, too.
     """
     filled: list[Block] = []
     for block in blocks:
@@ -87,10 +87,10 @@ def drop_empty(blocks: Sequence[Block], *, transcripts: bool = True) -> list[Blo
 
 
 def build_sections(metrics: Metrics, **values: Any) -> list[Section]:
-    """The sections of sections.md.j2 on data/report/metrics.json, empty ones among them.
+    """The sections of sections.md.j2 with data/report/metrics.json, empty ones included.
 
-    The first, without a title, is the head of the page. `values`: what the template names besides,
-    all of it.
+    The first, without a title, is the head of the page. `values`: all further variables of the
+    template.
     """
     placed = list[Block]()
 

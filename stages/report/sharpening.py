@@ -1,8 +1,8 @@
-"""Each policy at its best temperature, and how much of a gain is sharpening, format, and the rest.
+"""Comparison at each policy's best temperature, and split of gains into sharpening, format, rest.
 
-A sample at temperature 1 is more often right once the distribution is narrower, and a lower
-temperature narrows it without any training. So policies are also compared each at the temperature
-that suits it, and a gain at the sampling temperature is split.
+A narrower distribution makes samples at temperature 1 correct more often, and a lower temperature
+narrows it without any training. So policies are also compared at the best temperature of each, and
+a gain at the sampling temperature is split.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from stages.records.metrics import round_metric
 Table = Float[np.ndarray, "seed problem"]
 DevTable = Float[np.ndarray, "seed dev_problem"]
 MIN_DEV_PROBLEMS = 75
-"""With fewer no temperature is chosen: see `choose_temperature`."""
+"""With fewer dev problems no temperature is chosen: see `choose_temperature`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,24 +25,24 @@ class PolicyTemperatures:
     """Accuracy of a policy by temperature."""
 
     sampled: float
-    """That of the samples from which all else is estimated."""
+    """Temperature of the samples that all other metrics use."""
     dev: dict[float, DevTable]
     test: dict[float, Table]
     lenient: dict[float, Table]
-    """Of the test problems, where the last number of the text counts, too."""
+    """Accuracy on test problems if the last number of a text also counts as its answer."""
 
     @property
     def is_chosen(self) -> bool:
-        """Whether there are enough dev problems to choose a temperature by."""
+        """Whether there are enough dev problems to choose a temperature."""
         return len(self.dev[self.sampled].T) >= MIN_DEV_PROBLEMS
 
     @property
     def best(self) -> float:
-        """Chosen on the dev problems, or, where they are too few, that of the samples."""
+        """Temperature chosen on the dev problems, or, if these are too few, that of the samples."""
         return choose_temperature(self.dev) if self.is_chosen else self.sampled
 
     def summarise(self) -> dict[str, Any]:
-        """The temperature that was chosen, if one was, and mean accuracies by temperature."""
+        """The chosen temperature, if any, and mean accuracies by temperature."""
         means = {
             split: {f"{t:g}": round_metric(table.mean()) for t, table in sorted(tables.items())}
             for split, tables in (("dev", self.dev), ("test", self.test))
@@ -51,17 +51,17 @@ class PolicyTemperatures:
 
 
 def choose_temperature(dev: Mapping[float, DevTable]) -> float:
-    """The temperature of the highest mean accuracy over all seeds and dev problems.
+    """Temperature of the highest mean accuracy over all seeds and dev problems.
 
-    Of equals the highest, which changes the policy least. One for all seeds of a policy: a choice
-    for each would rest on a fraction of the samples, and vary by chance. On dev problems alone, so
-    that the accuracy on test problems at this temperature is without bias.
+    On a tie the highest temperature, which changes the policy least. There is one for all seeds of
+    a policy, since a choice per seed would rest on a fraction of the samples, and vary by chance.
+    Only dev problems decide, so that the accuracy on test problems at this temperature is unbiased.
 
-    The choice is paid for by its problems: other dev problems would choose otherwise. Share that
-    this adds to the squared standard error of the gain at the best temperature, largest of the
-    default run's four policies and median (three seeds, 4 samples a dev problem at temperature 1, 2
-    at 0.25 to 0.75, 1 at 0; 4,000 draws of so many of its 358 dev problems, the accuracy at the
-    temperature that they choose being that on all 530 test problems):
+    The choice adds variance, since other dev problems would choose otherwise. Its share of the
+    squared standard error of the gain at the best temperature, largest of the default run's four
+    policies and median (three seeds, 4 samples per dev problem at temperature 1, 2 at 0.25 to 0.75,
+    1 at 0; 4,000 draws of so many of its 358 dev problems, with the accuracy on all 530 test
+    problems at the temperature that they choose):
 
         dev problems                                      24     50     79    100    318
         test problems, in the default's proportion        40     83    132    167    530
@@ -69,9 +69,9 @@ def choose_temperature(dev: Mapping[float, DevTable]) -> float:
         median share, %                                   16      8      2      1    0.1
         largest standard deviation by the choice, points 1.6    1.1    0.8    0.6    0.1
 
-    Up to a tenth of a variance is 5 % of an interval's width, which intervals leave out. With fewer
-    than `MIN_DEV_PROBLEMS` it would be more: no temperature is chosen, the policies are compared as
-    they are sampled, and the verdict says so.
+    A tenth of the variance is 5 % of an interval's width, which intervals neglect. With fewer than
+    `MIN_DEV_PROBLEMS` it would be more, so no temperature is chosen: policies are compared at the
+    sampling temperature, and the verdict reports it.
 
     With means of 0.5 at 1, 0.75 at 0.5 and 0.75 at 0, it is 0.5.
     """
@@ -79,18 +79,18 @@ def choose_temperature(dev: Mapping[float, DevTable]) -> float:
 
 
 def split_gain(baseline: PolicyTemperatures, policy: PolicyTemperatures) -> dict[str, Table]:
-    """The gain over the baseline at the sampling temperature, as a sum of three parts.
+    """Gain over the baseline at the sampling temperature, as a sum of three parts.
 
-    With b and p the accuracies of baseline and policy as they are sampled, b* and p* at their best
-    temperatures, and lenient(b*), lenient(p*) the same under the lenient reading:
+    With b and p the accuracies of baseline and policy at the sampling temperature, b* and p* at
+    their best temperatures, and lenient(b*), lenient(p*) the latter under the lenient reading:
 
         sharpening = (b* - b) - (p* - p)
         format     = (p* - lenient(p*)) - (b* - lenient(b*))
         rest       = lenient(p*) - lenient(b*)
 
     The three add up to p - b for every seed and problem, so that each has a paired interval.
-    Sharpening: what the baseline gains by its best temperature, without what the policy still gains
-    by its own; format: answers that the lenient reading counted before; rest: what neither gives.
+    Sharpening: the baseline's gain by its best temperature, less the policy's; format: answers of
+    the baseline that only the lenient reading counts, less the policy's; rest: the remaining gain.
     A part may be negative.
 
     With b = 0.5, p = 0.875, b* = 0.75, p* = 1, lenient(b*) = 0.875 and lenient(p*) = 1: of the

@@ -1,7 +1,7 @@
-"""Metrics that stages wrote of their rows: quality of labels and rewards, and costs.
+"""Metrics that stages wrote for their rows: quality of labels and rewards, and costs.
 
 Costs, tokens and floating-point operations, are counted, not measured, so they are the same on
-every machine; seconds and memory stand in data/runs.
+every machine; seconds and memory are in data/runs.
 """
 
 import json
@@ -17,7 +17,7 @@ from stages.records.metrics import mean_over_seeds, read_metrics
 from stages.rows import BASE
 
 Plan = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""data/plan.json: table -> name -> the words of the row."""
+"""Content of data/plan.json: table -> name -> the words of the row."""
 Kind = Literal["count", "percent", "number"]
 MEASURES: dict[str, dict[str, tuple[Kind, list[str]]]] = {
     "pairs": {
@@ -49,11 +49,12 @@ MEASURES: dict[str, dict[str, tuple[Kind, list[str]]]] = {
         "calibration error": ("number", ["heldout/expected_calibration_error"]),
     },
 }
-"""Table -> measure -> how it is written, and where it stands in a metrics.json: the first that is
-there. Of process models accuracy is over steps, the mean of that on right and on wrong ones."""
+"""Table -> measure -> its format, and possible keys in a metrics.json, of which the first that
+exists counts. Accuracy of process models is over steps: the mean of that on right and on wrong
+ones."""
 COSTS = ("generated_tokens", "trained_tokens", "flops")
 Cost = dict[str, int | float]
-"""`COSTS` of one seed, the mean over seeds."""
+"""Values of `COSTS` per seed, as the mean over seeds."""
 History = Sequence[Sequence[Mapping[str, float]]]
 """Metrics of a training: [seed][step][name]."""
 
@@ -68,7 +69,7 @@ def read_history(training: Path, seeds: Sequence[int]) -> History:
 
 
 def read_quality(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """Table -> row -> measure -> `{value, seeds}`, what is there; rules have nothing."""
+    """Table -> row -> measure -> `{value, seeds}`, as far as it exists; rules have no measures."""
     quality_by_table: dict[str, dict[str, Any]] = {}
     for table, measures in MEASURES.items():
         for name in plan[table]:
@@ -85,7 +86,7 @@ def read_quality(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, dict
 
 
 def read_costs(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, Cost]:
-    """`policies/dpo`, `samples/dpo`, ... -> its cost."""
+    """Costs by row: `policies/dpo`, `samples/dpo`, ..."""
     tables = {**plan, "samples": plan["policies"], "evaluations": plan["policies"]}
     rows = [f"{table}/{name}" for table, names in tables.items() for name in names]
     within = {row: f"{row}/training" for row in rows if row.startswith("policies/")}
@@ -93,7 +94,7 @@ def read_costs(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, Cost]:
 
 
 def read_row_cost(folder: Path, seeds: Sequence[int]) -> Cost:
-    """The mean over seeds; 0 where nothing was counted."""
+    """Mean cost over seeds; 0 if nothing was counted."""
     seed_costs = [sum_cost(metrics) for metrics in read_metrics(folder, seeds).values()]
     return {
         kind: float(np.mean([seed_cost[kind] for seed_cost in seed_costs])) if seed_costs else 0.0
@@ -103,7 +104,7 @@ def read_row_cost(folder: Path, seeds: Sequence[int]) -> Cost:
 
 def sum_cost(metrics: Mapping[str, Any]) -> Cost:
     """Tokens and floating-point operations that a stage's metrics.json counts."""
-    # What labels training and held-out problems tells its tokens for each.
+    # Labelling of training and held-out problems counts tokens for each side.
     sides = [metrics.get(side, {}) for side in ("train", "heldout")]
     tokens = {
         kind: metrics.get(kind, sum(metrics.get(kind, 0) for metrics in sides))
@@ -117,8 +118,8 @@ def sum_cost(metrics: Mapping[str, Any]) -> Cost:
 def count_operations(done: Mapping[str, Any]) -> int:
     """Floating-point operations of all passes of a model (`algorithms/flops`).
 
-    For each position that passes a matrix, 2 for each of its entries when sampling or scoring; in
-    training 6, or 4 where the matrix is frozen.
+    Per position and entry of a matrix: 2 for sampling and scoring, 6 for training, or 4 if the
+    matrix is frozen.
     """
     names = ("body", "output", "trained_body", "trained_output")
     matrices = Matrices(**{name: done[name] for name in names})
@@ -135,10 +136,10 @@ def count_operations(done: Mapping[str, Any]) -> int:
 def sum_policy_costs(
     plan: Plan, baseline: str, costs: Mapping[str, Cost]
 ) -> dict[str, dict[str, Any]]:
-    """Policy -> `rows` that were made for it, and their cost together.
+    """Policy -> `rows` that were made for it, and their total cost.
 
-    Whatever the baseline needed is left out of the others: what is compared is what a method costs
-    beyond it. A row that several policies need counts in full for each.
+    Rows that the baseline needs count only for the baseline: the costs of methods beyond it are
+    compared. A row that several policies need counts in full for each.
     """
     shared = set(list_ancestors(plan, f"policies/{baseline}"))
     costs_by_policy: dict[str, dict[str, Any]] = {}
@@ -151,7 +152,7 @@ def sum_policy_costs(
 
 
 def list_ancestors(plan: Plan, row: str) -> dict[str, None]:
-    """The rows that make what a row reads, before it, each once; then the row."""
+    """Upstream rows of a row, each once and before the rows that read it; then the row."""
     table, _, name = row.partition("/")
     if name == BASE or name not in plan.get(table, {}):
         return {}

@@ -2,19 +2,19 @@
 
 `audit_labels` compares estimated labels with the true ones, also for fewer completions than were
 sampled. Labels are made of K completions of a prefix, of which c reach the right answer. Any k of
-the K are k completions too, so the label from k completions follows from c alone, exactly: the
-average over all subsets of size k.
+the K are k completions too, so the label from k completions follows exactly from c: the average
+over all subsets of size k.
 
-What is counted is the verdict "wrong": precision is the share of the steps labelled wrong that are
-wrong, recall the share of the wrong steps that are labelled so, over the estimated labels alone
-(after the last step the answer checker knows). The first error is that of a whole solution, the
-known last label included: `agreement` over the solutions with any estimated label (of a mere guess
-there is nothing to find out), `error_accuracy` over those of them with an error (the very step must
-be found), `correct_accuracy` over those without, `f1` their harmonic mean, as ProcessBench has them
-(Zheng et al. 2024, section 3.3, https://arxiv.org/abs/2412.06559).
+The positive class is the verdict "wrong": precision is the share of the steps labelled wrong that
+are wrong, recall the share of the wrong steps that are labelled so. Both count only estimated
+labels, since the answer checker knows the label after the last step. The first error is that of a
+whole solution, the known last label included: `agreement` over the solutions with any estimated
+label (a mere guess has none), `error_accuracy` over those with an error (the exact step must be
+found), `correct_accuracy` over those without, `f1` their harmonic mean, as in ProcessBench (Zheng
+et al. 2024, section 3.3, https://arxiv.org/abs/2412.06559).
 
-Wang et al. 2024 (https://arxiv.org/abs/2312.08935) audited 160 steps by hand and found 86 % of hard
-labels right at K = 4, fewer at larger K (section 5.3, figure 4).
+Wang et al. 2024 (https://arxiv.org/abs/2312.08935) audited 160 steps manually and found 86 % of
+hard labels right at K = 4, fewer at larger K (section 5.3, figure 4).
 """
 
 import itertools
@@ -37,7 +37,7 @@ RATIOS = ("precision", "recall", "agreement", "error_accuracy", "correct_accurac
 
 
 class AuditConfig(Intervals):
-    """Comparison of estimated labels with the truth, where it is known."""
+    """Comparison of estimated labels with the truth, if it is known."""
 
     thresholds: list[Annotated[float, Field(gt=0, le=1)]]
     """Shares of right completions from which on a soft label says "right"."""
@@ -57,7 +57,7 @@ class AuditedSolution:
 
 
 def subset_sizes(num_completions: int) -> list[int]:
-    """The powers of two up to K, and K."""
+    """Powers of two up to K, and K."""
     powers = [2**power for power in range(num_completions.bit_length())]
     return sorted({*powers, num_completions})
 
@@ -67,8 +67,8 @@ def audit_labels(
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """By rule and k, each of `RATIOS` with its interval over problems, and `f1`.
 
-    The rule `hard` says "right" where any completion is; `soft_<t>` where at least a share t is.
-    A ratio of nothing (no step is wrong) is null.
+    The rule `hard` says "right" if any completion is, `soft_<t>` if at least a share t is. A ratio
+    without cases (no step is wrong) is null.
     """
     solutions = [solution for solution in solutions if solution.num_right]
     problems = problem_numbers([solution.id for solution in solutions])
@@ -109,13 +109,13 @@ def _count_verdicts(
 
 
 def min_right(threshold: float, num_completions: int) -> int:
-    """The fewest right completions whose share is at least `threshold`; of threshold 0, one.
+    """Fewest right completions for a label "right": a share of at least `threshold`, and one.
 
-    A label says "right" from so many on. Threshold 0 is Math-Shepherd's hard estimation, "any
-    completion reaches the answer" (Wang et al. 2024, eq. 3); any other cuts the soft estimation
-    (eq. 4). With threshold 0.5 and 5 completions: 3.
+    Threshold 0 is Math-Shepherd's hard estimation, "any completion reaches the answer" (Wang et al.
+    2024, eq. 3); any other is applied to the soft estimation (eq. 4). With threshold 0.5 and 5
+    completions: 3.
     """
-    # As it is written: the binary 0.1 times 10 would be more than 1.
+    # The threshold as it is written: the binary 0.1 times 10 would be more than 1.
     return max(1, math.ceil(Fraction(repr(threshold)) * num_completions))
 
 
@@ -155,10 +155,10 @@ def summarise_labels(
     rows: Sequence[tuple[StepLabels, Sequence[PrefixCount]]], config: AuditConfig, *, num_cut: int,
     seed: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """The content of metrics.json; `audit` is empty without estimates or truth.
+    """Content of metrics.json; `audit` is empty without estimates or truth.
 
     `rows` are solutions with the counts of their prefixes; equal ones are the same completions.
-    `num_cut`: completions of the problems' pools that were cut and therefore left out.
+    `num_cut`: truncated completions of the problems' pools, which are left out.
     """
     solutions = [row for row, _ in rows]
     estimates = [count for _, counts in rows for count in counts]

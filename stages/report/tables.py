@@ -1,8 +1,8 @@
-"""The tables of the report: from numbers in metrics.json to rows of text.
+"""Tables of the report: from numbers in metrics.json to rows of text.
 
 A column is a title, a format of `FORMATS`, a mapping from the names of the rows, and the keys below
-it: `("accuracy, %", "interval", metrics["policies"], "mean_accuracy")`. Most tables are declared
-where they stand, in sections.md.j2; those here have columns or rows that depend on the run.
+it: `("accuracy, %", "interval", metrics["policies"], "mean_accuracy")`. Most tables are declared in
+their place in sections.md.j2; those here have columns or rows that depend on the run.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,22 +21,22 @@ from stages.report.stage_metrics import COSTS, MEASURES
 from stages.report.verdict import Metrics
 
 Rows = list[dict[str, str]]
-"""An empty cell is shown as a dash; a column without any other is left out."""
+"""Rows of a table. An empty cell is shown as a dash; a column of empty cells is left out."""
 NOTHING = "–"
 OUTCOMES = {
     "none": "as it should be: no difference", "different": "warning: a difference",
     "undecided": "undecided: the interval is too wide",
     "untested": "fewer than three seeds: untested",
 }  # fmt: skip
-"""Outcome of a control that has nothing to learn -> its cell."""
+"""Outcome of a control, which has nothing to learn -> its cell."""
 Column = tuple[Any, ...]
 """Title, format, mapping by name, and keys below it."""
 
 
 def tabulate(first: str, names: Iterable[str], columns: Sequence[Column]) -> Rows:
-    """One row per name, in a first column with the title `first`; empty where there is no number.
+    """Table with one row per name, in a first column titled `first`; missing numbers are empty.
 
-    The name of a difference, `grpo - sft`, gets a true minus.
+    The hyphen in the name of a difference, `grpo - sft`, becomes a minus sign.
     """
     rows: Rows = []
     for name in names:
@@ -51,7 +51,7 @@ def tabulate(first: str, names: Iterable[str], columns: Sequence[Column]) -> Row
 
 
 def tabulate_coverage(metrics: Metrics) -> Rows:
-    """One row per policy: pass@k, and problems of a seed that it or the baseline alone solves."""
+    """One row per policy: pass@k, and problems of a seed that only it or the baseline solves."""
     ks, counts = metrics["coverage"]["ks"], metrics["coverage"]["policies"]
     baseline = metrics["baseline"]
     gains = metrics["gains"][f"{PASS}/{ks[-1]}"]
@@ -80,7 +80,7 @@ def tabulate_temperatures(metrics: Metrics) -> Rows:
 
 
 def tabulate_selection(metrics: Metrics, policy: str) -> Rows:
-    """One row per way to choose among n samples; first what needs no reward."""
+    """One row per way to choose among n samples; first those that need no reward."""
     n, choices, estimates = metrics["n"], metrics["selection"][policy], metrics["policies"][policy]
     levels = {"one sample": MEAN, "one sample at best temperature": BEST_TEMPERATURE,
               f"majority of {n}": f"{MAJORITY}/{n}",
@@ -107,7 +107,7 @@ def tabulate_selection(metrics: Metrics, policy: str) -> Rows:
 
 
 def tabulate_scoring(metrics: Metrics, policy: str) -> Rows:
-    """One row per reward: how well it orders samples, and what it has over the format."""
+    """One row per reward: its AUC among a problem's samples, and its gain over the format."""
     choices = metrics["selection"][policy]
     best, weighted = (
         {name: choices["over_format"].get(f"{way}/{name}") for name in choices["auc"]}
@@ -125,7 +125,7 @@ def tabulate_scoring(metrics: Metrics, policy: str) -> Rows:
 
 
 def tabulate_quality(metrics: Metrics, table: str) -> Rows:
-    """One row per source of labels, or a reward; means over seeds."""
+    """One row per source of labels, or per reward; means over seeds."""
     quality = metrics["quality"].get(table, {})
     columns = [(label, kind, quality, label) for label, (kind, _) in MEASURES[table].items()]
     return tabulate("row", quality, columns)
@@ -143,7 +143,7 @@ def tabulate_difficulty(metrics: Metrics) -> Rows:
 
 
 def tabulate_costs(first: str, costs: Metrics, names: Iterable[str]) -> Rows:
-    """One row for each name that costs tokens or operations; of one seed."""
+    """One row per name that costs tokens or operations; costs per seed."""
     return tabulate(
         first, [name for name in names if any(costs[name][kind] for kind in COSTS)],
         [
@@ -156,7 +156,7 @@ def tabulate_costs(first: str, costs: Metrics, names: Iterable[str]) -> Rows:
 
 
 def list_seed_columns(differences: Metrics) -> list[Column]:
-    """The columns that follow a difference: each seed, its p-value, what would be detected."""
+    """Columns that follow a difference: each seed, p-value, detectable difference."""
     return [
         ("each seed", "seeds", differences), ("p (Holm)", "p", differences),
         ("detectable, points", "detectable", differences),
@@ -164,25 +164,25 @@ def list_seed_columns(differences: Metrics) -> list[Column]:
 
 
 def format_p(difference: Metrics) -> str:
-    """The p-value after Holm's adjustment; empty of what is not tested."""
+    """p-value after Holm's adjustment; empty if the difference is not tested."""
     p = difference["p_holm"]
     return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def format_interval(estimate: Metrics, form: str = ".1f", scale: float = 100.0) -> str:
-    """A number with its interval, a share in per cent unless `scale` is another."""
+    """Number with its interval, times `scale`: by default a share in per cent."""
     value, low, high = (f"{scale * estimate[key]:{form}}" for key in ("value", "low", "high"))
     return f"{value} [{low}, {high}]"
 
 
 def format_seeds(estimate: Metrics) -> str:
-    """The share of each seed, in per cent; empty of a single one, which is the mean."""
+    """Share of each seed, in per cent; empty for a single seed, which is the mean."""
     seeds = estimate["seeds"].values()
     return ", ".join(f"{100 * seed:.1f}" for seed in seeds) if len(seeds) > 1 else ""
 
 
 def format_detectable(difference: Metrics) -> str:
-    """The detectable difference, which between shares is never larger than 1."""
+    """Detectable difference; empty above 1, which no difference of shares can be."""
     detectable = difference["detectable"]
     return "" if detectable is None or detectable > 1.0 else f"{100 * detectable:.1f}"
 
@@ -207,4 +207,4 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "billions": lambda number: f"{number / 1e9:,.0f}", "plain": "{:g}".format, "text": str,
     "list": ", ".join, "outcome": OUTCOMES.__getitem__,
 }  # fmt: skip
-"""Name of a format -> a number, or an estimate of metrics.json, as text."""
+"""Name of a format -> function from a number, or an estimate of metrics.json, to text."""

@@ -1,4 +1,4 @@
-"""Transcripts of the policies on the same problems, which fixed rules choose."""
+"""Transcripts of the policies on the same problems, chosen by fixed rules."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,33 +18,33 @@ from stages.rows import PROMPTS
 from stages.seeding import derive_seed
 
 DRAWN, ABOVE, BELOW = 2, 3, 2
-"""Problems drawn at random; of a policy, those that speak for it, and against it."""
+"""Numbers of problems: drawn at random; that speak for a policy; that speak against it."""
 MAX_CHARACTERS = 4000
-"""Of a completion, its beginning and end: with thoughts of thousands of tokens a page would be too
-large to send."""
+"""Most characters of a completion, from its beginning and end: with thoughts of thousands of tokens
+a page would be too large to send."""
 TITLE = "Drawn at random"
 Completions = Mapping[str, Sequence[Sequence[Completion]]]
-"""Policy -> of each seed its greedy completions, one a problem; the baseline is the first."""
+"""Policy -> greedy completions of each seed, one per problem; the baseline is the first."""
 Verdicts = Bool[np.ndarray, "policy seed problem"]
 ShownT = TypeVar("ShownT")
 Show = Callable[[int, int, Sequence[int], str], ShownT]
-"""A block of the report on a problem and a seed, by these policies, all by their places; and why it
-was chosen."""
+"""Function that makes a block of the report, from the indices of a problem, a seed and policies,
+and the reason for the choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """A problem, and what policies wrote."""
+    """Problem, and the completions of policies."""
 
     prompt: Prompt
     reason: str
     answers: list[tuple[str, str, bool | None]]
-    """A policy's name, what it wrote, and whether that is right; None: nothing is known."""
+    """A policy's name, its completion, and whether that is right; None: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transcripts:
-    """All that are shown, by rules that sections.md.j2 says, and how often policies disagree."""
+    """Transcripts on the page, by the rules in sections.md.j2, and counts of disagreements."""
 
     disagreements: Rows
     """One row per pair of policies; none without gold answers."""
@@ -76,7 +76,7 @@ def choose_transcripts(
 ) -> Transcripts:
     """Transcripts: where each policy and the first differ most, and at random.
 
-    Without gold answers there is no verdict, `right` is None and all are drawn at random.
+    Without gold answers there are no verdicts: `right` is None, and all are drawn at random.
     """
     rows = itertools.chain.from_iterable(completions.values())
     ids = [prompt.id for prompt in prompts]
@@ -98,7 +98,7 @@ def choose_transcripts(
     if right is None:
         random = [show(at, 0, policies, "") for at in order[: 2 * DRAWN]]
         return Transcripts(disagreements=[], groups={TITLE: random})
-    # Before any verdict is looked at.
+    # Chosen before any verdict is read.
     random = [show(at, 0, policies, "") for at in order[:DRAWN]]
     groups = dict(choose_groups(names, right, order[DRAWN:], show)) | {TITLE: random}
     disagreements = count_disagreements(names, right)
@@ -121,7 +121,7 @@ def count_disagreements(names: Sequence[str], right: Verdicts) -> Rows:
 
 
 def draw_order(ids: Sequence[str], seed: int) -> list[int]:
-    """Places of problems in an order drawn by their ids."""
+    """Indices of problems in a random order, drawn by their ids."""
     return sorted(range(len(ids)), key=lambda at: derive_seed(seed, "transcripts", ids[at]))
 
 
@@ -134,7 +134,7 @@ def choose_groups(
 ) -> Iterator[tuple[str, list[ShownT]]]:
     """Title and blocks of each policy against the first one.
 
-    `word` says of a policy that its verdict is True.
+    `word`: adjective for a policy whose verdict is True.
     """
     unused = list(order)
     for policy in range(1, len(names)):
@@ -155,8 +155,8 @@ def choose_places(
 ) -> list[tuple[int, int]]:
     """Problems of the largest and of the smallest mean gap over seeds, each with the seed to show.
 
-    `ABOVE` with a gap above 0 and `BELOW` with one below 0, where there are so many; ties stay in
-    `order`. The seed is the first with the problem's largest gap, or its smallest.
+    At most `ABOVE` with a gap above 0 and `BELOW` with one below 0; ties stay in `order`. The seed
+    is the first with the problem's largest gap, or its smallest.
     """
     means = gaps.mean(axis=0).round(9)
     above = sorted((at for at in order if means[at] > 0), key=lambda at: -means[at])[:ABOVE]
@@ -167,7 +167,7 @@ def choose_places(
 
 
 def shorten(text: str) -> str:
-    """A completion of more than `MAX_CHARACTERS` without its middle, and how much that was."""
+    """Completion; one of more than `MAX_CHARACTERS` without its middle, whose length is stated."""
     if len(text) <= MAX_CHARACTERS:
         return text
     half = MAX_CHARACTERS // 2

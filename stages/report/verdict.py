@@ -1,4 +1,4 @@
-"""The verdict: what a reader takes home, the answer first; numbers of each policy are in tables."""
+"""Verdict of the report: its conclusions, the answer first; tables have each policy's numbers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ Metrics = Mapping[str, Any]
 
 
 def write_verdict(metrics: Metrics) -> list[str]:
-    """Sentences on `comparison.compare_policies`; with fewer than three seeds, without verdict."""
+    """Sentences on `comparison.compare_policies`; with fewer than three seeds without a verdict."""
     no_choice = describe_no_choice(metrics["temperatures"])
     if too_few := describe_few_seeds(metrics["seeds"], "trained"):
         sentences = [too_few, describe_gains(metrics), no_choice]
@@ -25,7 +25,7 @@ def write_verdict(metrics: Metrics) -> list[str]:
 
 
 def describe_no_choice(temperatures: Metrics) -> str | None:
-    """The sentence that dev problems are too few to choose each policy's temperature by."""
+    """Sentence that dev problems are too few to choose each policy's temperature, or None."""
     number = temperatures["dev_problems"]
     if number >= MIN_DEV_PROBLEMS:
         return None
@@ -37,12 +37,12 @@ def describe_no_choice(temperatures: Metrics) -> str | None:
 
 
 def count_seeds(metrics: Metrics) -> str:
-    """`1 seed` or `3 seeds`."""
+    """Number of seeds in words: `1 seed` or `3 seeds`."""
     return f"{len(metrics['seeds'])} seed{'s' * (len(metrics['seeds']) > 1)}"
 
 
 def describe_few_seeds(seeds: Sequence[int], how: str) -> str | None:
-    """The sentence that seeds are too few for a verdict; `how`: `trained` or `played`."""
+    """Sentence that seeds are too few for a verdict, or None; `how`: `trained` or `played`."""
     if len(seeds) >= MIN_SEEDS:
         return None
     number = "One seed was" if len(seeds) == 1 else "Two seeds were"
@@ -69,7 +69,7 @@ def write_reward_verdict(metrics: Metrics) -> list[str]:
 
 
 def describe_gains(metrics: Metrics) -> str:
-    """The answer: which policies differ from the baseline, as sampled and at best temperatures."""
+    """Answer: policies that differ from the baseline, as sampled and at best temperatures."""
     baseline, gains = metrics["baseline"], metrics["gains"]
     at_best = ""
     if gains.get(BEST_TEMPERATURE):
@@ -83,9 +83,9 @@ def describe_gains(metrics: Metrics) -> str:
 
 
 def list_gains(differences: Metrics, baseline: str, *, are_points: bool = True) -> str:
-    """`grpo and dpo are significantly better than sft (+20.1 to +21.0 points), ppo is ...`.
+    """Clauses: `grpo and dpo are significantly better than sft (+20.1 to +21.0 points), ppo is ..`.
 
-    Sizes are left out where they are no points.
+    Sizes are left out if they are not in points.
     """
     better, worse, rest = split_by_significance(differences, rank_differences(differences))
     is_tested = all(differences[name]["significant"] is not None for name in rest)
@@ -103,7 +103,7 @@ def list_gains(differences: Metrics, baseline: str, *, are_points: bool = True) 
 
 
 def describe_parts(metrics: Metrics) -> str | None:
-    """Where the gains as sampled come from; what is not significant is undecided, never nothing."""
+    """Parts of the gains as sampled; one that is not significant is called undecided, not zero."""
     clauses = dict[str, str]()
     for part, differences in metrics["parts"].items():
         *decided, undecided = split_by_significance(differences, list(differences))
@@ -123,7 +123,7 @@ def describe_parts(metrics: Metrics) -> str | None:
 
 
 def describe_success(environment: str, metrics: Metrics) -> str:
-    """Policies against the baseline in an environment, or why there is no verdict."""
+    """Policies against the baseline in an environment, or the reason for no verdict."""
     if metrics["baseline"] is None:
         return (
             f"In {environment} there is no verdict, because the baseline has played no episodes on "
@@ -136,7 +136,7 @@ def describe_success(environment: str, metrics: Metrics) -> str:
 
 
 def describe_pairs(metrics: Metrics) -> str | None:
-    """The other policies against each other."""
+    """Differences between the policies other than the baseline."""
     better: dict[str, list[str]] = {}
     for name, difference in metrics["pairs"].items():
         first, _, second = name.partition(" - ")
@@ -153,7 +153,7 @@ def describe_pairs(metrics: Metrics) -> str | None:
 
 
 def describe_selection(metrics: Metrics) -> str | None:
-    """Reranking: the best of a policy's samples by each reward model, against a single sample."""
+    """Result of reranking: the best sample by each reward model, against a single sample."""
     clauses: dict[str, list[str]] = {
         "significantly better": [], "significantly worse": [], "undecided": [],
     }  # fmt: skip
@@ -178,9 +178,9 @@ def describe_selection(metrics: Metrics) -> str | None:
 
 
 def describe_judges(pairs: Metrics, rows: Metrics) -> list[str]:
-    """How much of each judge's preference is length, also of a labeller of the user's.
+    """Sentences on the length bias of each judge, and of each labeller of the user's.
 
-    `pairs`: of `stage_metrics.read_quality`; `rows`: of that table.
+    `pairs`: the table of `stage_metrics.read_quality`; `rows`: the rows of that table.
     """
     clauses = {
         "the longer is preferred": "prefers the longer answer in {:.0f} % of pairs",
@@ -198,21 +198,21 @@ def describe_judges(pairs: Metrics, rows: Metrics) -> list[str]:
 
 
 def name_choice(way: str, n: int | str) -> str:
-    """`best_of/outcome` in words."""
+    """Name of a choice, such as `best_of/outcome`, in words."""
     kind, _, reward = way.partition("/")
     by = "own log-probability" if reward == MEAN_LOGPROB else reward
     return f"best of {n} by {by}" if kind == BEST_OF else f"vote weighted by {by}"
 
 
 def rank_differences(differences: Metrics) -> list[str]:
-    """The names of differences, the largest first."""
+    """Names of differences, the largest first."""
     return sorted(differences, key=lambda name: -differences[name]["value"])
 
 
 def split_by_significance(
     differences: Metrics, names: Sequence[str]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Significantly above zero, significantly below, and the rest."""
+    """Names of differences significantly above zero, significantly below, and the rest."""
     significant = [key for key in names if differences[key]["significant"]]
     above = [key for key in significant if differences[key]["value"] > 0]
     below = [key for key in significant if differences[key]["value"] <= 0]
@@ -225,12 +225,12 @@ def format_points(difference: Metrics) -> str:
 
 
 def format_range(differences: Metrics, names: Iterable[str]) -> str:
-    """`+17.1 to +29.6`: the smallest and the largest of these differences, in percentage points."""
+    """Range `+17.1 to +29.6`: the smallest to the largest difference, in percentage points."""
     values = sorted((differences[name] for name in names), key=lambda each: each["value"])
     return " to ".join(dict.fromkeys(format_points(values[at]) for at in (0, -1)))
 
 
 def join_words(words: Iterable[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Enumeration: `a`, `a and b`, `a, b and c`."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last

@@ -1,20 +1,19 @@
-r"""Is the final answer that a completion states the gold answer, and is it in the format?
+r"""Answer checker: whether a completion's final answer is the gold answer, and has the format.
 
-Gold answer and answer are each read as a value (`answer_value`), and `match_values` compares the
-two kinds: numbers exactly, with their units; words as words; lists and sets (`1, 2`) without an
-order, tuples and intervals in theirs, an element by an element; `x = 1, y = 2` by names. Only
-where there is mathematics that is no number (`\sqrt{2}`, `x^2 + 1`) is math-verify asked, in a
-process of its own with hard limits (`symbolic_equality`). Nothing that a model wrote is evaluated
-here. Against a gold number, unevaluated arithmetic (`48 + 24`) is wrong: the working is not the
-answer. Between a name and its value it is left out (`x = 2 + 5 = 7`). Roots and powers
-(`\sqrt{16}`, `10^3`) go to math-verify. Nothing is rounded: 3.14 equals pi in no problem, since one
-that asks for two decimals has the gold answer 3.14.
+Gold answer and answer are parsed to values (`answer_value`), which `match_values` compares by kind:
+numbers exactly, with their units; words as words; lists and sets (`1, 2`) without an order, tuples
+and intervals in their order, element by element; `x = 1, y = 2` by names. Only mathematics other
+than numbers (`\sqrt{2}`, `x^2 + 1`) goes to math-verify, in a separate process with hard limits
+(`symbolic_equality`). No text of a model is evaluated here. Against a gold number, unevaluated
+arithmetic (`48 + 24`) is wrong: the working is not the answer. Between a name and its value it is
+left out (`x = 2 + 5 = 7`). Roots and powers (`\sqrt{16}`, `10^3`) go to math-verify. Nothing is
+rounded: 3.14 never equals pi, since a problem that asks for two decimals has the gold answer 3.14.
 
-A policy that only learned to write `#### n` gains much under the `strict` reading and nothing under
-the `lenient` one: side by side they tell a gain in format from a gain in skill. After the strict
-and flexible readings of GSM8K in the Language Model Evaluation Harness (Gao et al. 2024,
+A policy that only learned to write `#### n` gains much by the `strict` metric and nothing by the
+`lenient` one: side by side they tell a gain in format from a gain in skill. They follow the strict
+and flexible metrics of GSM8K in the Language Model Evaluation Harness (Gao et al. 2024,
 https://doi.org/10.5281/zenodo.12608602), of which each can be right where the other is wrong;
-departure: what is right by our strict one is right by the lenient one, too.
+departure: an answer that is right by our strict metric is also right by the lenient one.
 """
 
 import re
@@ -60,7 +59,7 @@ from stages.rewards.number_parsing import has_ambiguous_commas
 from stages.rewards.units import read_unit, unit_name, units_differ
 
 Forms = Sequence[str] | None
-"""Forms of statements that are read (`answer_forms`); None: all that have a name."""
+"""Forms of statements that count (`answer_forms`); None: all named forms."""
 
 
 def is_correct(completion: str, gold: str, forms: Forms = None) -> bool:
@@ -70,16 +69,16 @@ def is_correct(completion: str, gold: str, forms: Forms = None) -> bool:
 
 
 def solves_problem(prompt: Prompt, completion: str) -> bool:
-    """As `is_correct`, of a completion of `prompt`; a ValueError where that has no gold answer."""
+    """`is_correct` for a completion of `prompt`; a ValueError if that has no gold answer."""
     return is_correct(prompt.whole(completion), prompt.gold, prompt.answer_forms)
 
 
 def answers_match(answer: str, gold: str) -> bool:
     r"""Whether two final answers are the same value.
 
-    A gold answer `a or b` is matched by either, but `x<1 or x>2` is a union, and of `x=1 or x=2`
-    both are needed. `(B) 24` is matched by the letter and by the value. Numbers whose known units
-    differ are different. Of `2k\pi, k \in Z` the name of the variable does not count.
+    A gold answer `a or b` is matched by either, but `x<1 or x>2` is a union, and `x=1 or x=2` needs
+    both. `(B) 24` is matched by the letter and by the value. Numbers with different known units
+    differ. In `2k\pi, k \in Z` the name of the variable does not count.
     """
     value = _read_gold_value(gold)
     if value is None:
@@ -88,7 +87,7 @@ def answers_match(answer: str, gold: str) -> bool:
 
 
 def match_values(answer: Value | None, gold: Value | None) -> bool:
-    """Whether the value of an answer is that of a gold answer; None is no value."""
+    """Whether the value of an answer equals that of a gold answer; None: no value."""
     match answer, gold:
         case Either(values), _:
             is_equal = match_values(Elements("", values), gold)
@@ -109,7 +108,7 @@ def match_values(answer: Value | None, gold: Value | None) -> bool:
 
 
 def _match_single(answer: Value | None, gold: Value | None) -> bool:
-    """Of values that are neither alternatives nor choices."""
+    """Whether values match that are neither alternatives nor choices."""
     match answer, gold:
         case Named(), Named():
             is_equal = _match_named(answer, gold)
@@ -137,7 +136,7 @@ def _match_single(answer: Value | None, gold: Value | None) -> bool:
 
 
 def _match_named(answer: Named, gold: Named) -> bool:
-    """Whether values of the same names are the same, in any order."""
+    """Whether names and their values are the same, in any order."""
     if len(gold.names) == 1 or len(answer.names) == 1:
         return answer.names == gold.names and match_values(answer.value, gold.value)
     (names, values), (gold_names, golds) = answer.by_name(), gold.by_name()
@@ -150,11 +149,11 @@ _NUMBERED = re.compile(r"[a-z]_\d(?:,[a-z]_\d)+")
 def _leave_out_names(
     named: Named, other: Value | None, *, is_gold: bool
 ) -> tuple[Value, Value | None] | None:
-    """A named value and another one without names, as they may be the same; None: they are not.
+    """A named value without its names, and another value, to compare; None: they differ.
 
-    Or with the same name: `x = 1 or x = 6` and `x = 1 or 6`, but not `x = 1 or w = 6`.
-    `x = 1, y = 2` is the pair (1, 2), and no list. `x_1 = 1, x_2 = 2` is a list, of which a gold
-    answer gives the order, and so is `AB = 1, CD = 2`, as it is written.
+    The other value has no names or the same: `x = 1 or x = 6` and `x = 1 or 6`, but not
+    `x = 1 or w = 6`. `x = 1, y = 2` is the pair (1, 2), not a list. `x_1 = 1, x_2 = 2` is a list,
+    in the order of the gold answer, and so is `AB = 1, CD = 2`, in the order as written.
     """
     if len(named.names) == 1 or not isinstance(named.value, Elements) or named.value.brackets:
         return (named.value, other) if _has_no_other_name(other, named.names) else None
@@ -170,13 +169,13 @@ def _leave_out_names(
 
 
 def _has_no_other_name(value: Value | None, names: tuple[str, ...]) -> bool:
-    """Whether no part of a list is named otherwise."""
+    """Whether no part of a list has other names."""
     parts = value.elements if isinstance(value, Elements) else ()
     return all(part.names == names for part in parts if isinstance(part, Named))
 
 
 def _match_elements(answer: Elements, gold: Elements) -> bool:
-    """In their order, or of a list or set in any."""
+    """Whether elements match: in their order, or for a list or set in any order."""
     if len(answer.elements) != len(gold.elements):
         return False
     if gold.brackets:
@@ -205,15 +204,15 @@ def _words_of(value: Value) -> str:
 
 
 def _is_equation(*values: Value) -> bool:
-    """Whether one of the values is an equation that is no name of a value: `2x = 6`."""
+    """Whether one of the values is an equation that does not name a value: `2x = 6`."""
     return any(isinstance(value, Expression) and "=" in value.text for value in values)
 
 
 def _match_equations(answer: Value, gold: Value) -> bool:
-    r"""Of which one at least is an equation.
+    r"""Whether two values match, of which at least one is an equation.
 
-    `x = 3` is the equation `2x = 6` solved, and not the same. A gold answer `\cos A = 1/2`, where
-    nothing is done on the left side, is its right side.
+    `x = 3` is the solution of the equation `2x = 6`, and does not match it. A gold answer
+    `\cos A = 1/2`, without an operation on the left side, is matched by its right side.
     """
     match answer, gold:
         case Named((name,), _), Expression(text) if name not in compact(text):
@@ -231,15 +230,15 @@ def _match_equations(answer: Value, gold: Value) -> bool:
 
 
 _COMPUTED = re.compile(r"\\|\^|\*\*|sqrt|pi|√|π")
-"""What an expression may have that equals a number. Else it is working, which is not the answer."""
+"""Marks in an expression that may equal a number; without them it is working, not the answer."""
 _ORDER = re.compile(r"[<>]|\\[lgn]e(?![A-Za-z])")
 _BASE = re.compile(r"\d_")
 _CONSTANT = re.compile(r"(?<=\+) ?[Cc]$")
-"""Of integration, in either case."""
+"""Constant of integration, in either case."""
 
 
 def _match_expressions(answer: Number | Expression, gold: Number | Expression) -> bool:
-    """As the same text, or by algebra. What has a base (`52_8`) equals its own text alone."""
+    """Whether values match as text or by algebra; a number with a base (`52_8`) only as text."""
     text, gold_text = str(to_text(answer)), str(to_text(gold))
     if isinstance(gold, Number) and not _COMPUTED.search(text):
         return False
@@ -255,7 +254,7 @@ def _match_expressions(answer: Number | Expression, gold: Number | Expression) -
 
 
 def _is_equal(answer: str, gold: str) -> bool:
-    """By algebra."""
+    """Whether two expressions are equal by algebra."""
     of_answer, of_gold = to_algebra(answer), to_algebra(gold)
     if of_answer is None or of_gold is None or has_parts(answer) or has_parts(gold):
         return False
@@ -267,14 +266,14 @@ def _is_equal(answer: str, gold: str) -> bool:
 _BRACKETED = re.compile(r"\[([^\[\],]+)\]|\\\{((?!.*\\mid)[^{},|:]+)\\\}")
 _COMMENT = re.compile(r"(.*\d[^()]*?) ?\([ A-Za-z/²³]+\)", re.DOTALL)
 _LOST_UNIT = re.compile(r"(?<=\d)(?:/?\\(?:mathrm|text) ?\{[~ ]*\}(?:\^\{?\d\}?)?)+(?=$|[,;])")
-"""What Numina has in place of a unit: `24\\mathrm{~}^2`, `4\\mathrm{~}/\\mathrm{}`."""
+"""Remains of a unit in Numina: `24\\mathrm{~}^2`, `4\\mathrm{~}/\\mathrm{}`."""
 
 
 def tidy_gold(gold: str) -> str:
-    r"""A gold answer in the one form that its notation is read as.
+    r"""A gold answer in the form that is parsed.
 
-    `[x]` and `\{x\}` are x; a unit or remark in brackets after a number is left out; digits of
-    other scripts are numbers.
+    `[x]` and `\{x\}` become x; a unit or remark in brackets after a number is left out; digits of
+    other scripts become ASCII.
     """
     text = gold.strip()
     if not text.isascii():
@@ -292,12 +291,12 @@ def tidy_gold(gold: str) -> str:
 
 
 def read_gold(text: str) -> str | None:
-    r"""The final answer that a source's answer field gives: itself, or the one it states last.
+    r"""The final answer in a source's answer field: its whole text, or the one it states last.
 
-    `1,234` is itself; of `half of 8 is 4 #### 4` it is `4`; None: neither can be read. A field that
-    consists of a few words or of a letter is the answer (`yes`, `C`); so are `2:3`, which only
-    `2:3` equals, other notation (`\overline{AB}`), and `a or b`, either of which is right. Where
-    a comma may divide one number or several (`1,23,456`), nothing is read.
+    `1,234` is the answer; in `half of 8 is 4 #### 4` it is `4`; None: neither can be parsed. A few
+    words or a letter are an answer (`yes`, `C`); so are `2:3`, which only `2:3` equals, other
+    notation (`\overline{AB}`), and `a or b`, either of which is right. If a comma may divide one
+    number or several (`1,23,456`), there is no answer.
     """
     text = text.strip()
     stated = extract_answer(text)
@@ -311,7 +310,7 @@ def read_gold(text: str) -> str | None:
 
 @lru_cache(maxsize=65536)
 def _read_gold_value(gold: str) -> Value | None:
-    """The value of a gold answer; None: it is no answer."""
+    """The value of a gold answer; None: it is not an answer."""
     text = tidy_gold(gold)
     value = read_value(text)
     return value if _is_gold(value, text) else None
@@ -326,13 +325,13 @@ _OTHER_WORD = re.compile(
     r"[ap]m|at|st|nd|rd|th|(?:jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec)[a-z]*",
     re.IGNORECASE,
 )
-"""Of dates and times."""
+"""Word of a date or time."""
 
 
 def _is_gold(value: Value | None, text: str) -> bool:
-    r"""Whether a value is an answer, also one that only its own text equals: `\overline{AB}`.
+    r"""Whether a value is an answer, also one that only the same text equals: `\overline{AB}`.
 
-    Such a text has a mark of mathematics, a date, a time or several quantities, and no words but
+    Such a text has a mark of mathematics, a date, a time or several quantities, and no words except
     units, months and points.
     """
     match value:
@@ -353,16 +352,16 @@ def _is_gold(value: Value | None, text: str) -> bool:
 
 
 def states_an_answer(completion: str, gold: str = "", forms: Forms = None) -> bool:
-    """Whether `completion` states a final answer, the last of which can be read.
+    """Whether `completion` states final answers, of which the last can be parsed.
 
-    Where the gold answer is a word or a choice, a word or a choice is read.
+    If the gold answer is a word or a choice, so may the final answer be.
     """
     answer = extract_answer(completion, forms)
     return answer is not None and read_answer(answer, gold) is not None
 
 
 def states_one_answer(completion: str, forms: Forms = None) -> bool:
-    """Whether `completion` states exactly one final answer, which can be read."""
+    """Whether `completion` states exactly one final answer, which can be parsed."""
     stated = list(islice(answer_statements(completion, forms), 2))
     return len(stated) == 1 and read_answer(stated[0]) is not None
 
@@ -371,10 +370,10 @@ _DRESSED = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit|emptyset|varnothing|
 
 
 def read_answer(answer: str, gold: str = "") -> str | None:
-    r"""Its text as a value (`write_value`), or its words where they are marked or asked for.
+    r"""Text of an answer's value (`write_value`), or its words if they are marked or expected.
 
-    `\text{even}` is marked; words are asked for where the gold answer consists of them, and so is a
-    choice. Elsewhere None: a policy that says `#### apples` has stated no number.
+    `\text{even}` is marked; words, or a choice, are expected if the gold answer has that form.
+    Otherwise None: a policy that says `#### apples` has stated no number.
     """
     value, of_gold = read_value(answer), read_value(tidy_gold(gold)) if gold else None
     if isinstance(of_gold, Choice):
@@ -402,7 +401,7 @@ _NUMBER = re.compile(r"(?:(?<![\w)\]}])[-\u2212])?(?:\d[\d,]*(?:\.\d+)?|(?<![\w.
 
 
 def has_format(completion: str, forms: Forms = None) -> bool:
-    """Whether `completion` is working, then exactly one readable final answer `#### n`."""
+    """Whether `completion` is working followed by exactly one readable final answer `#### n`."""
     working, _, last_line = strip_thinking(completion).rstrip().rpartition("\n")
     if not _ANSWER_LINE.fullmatch(last_line) or not _WORKING.search(working):
         return False
@@ -410,7 +409,7 @@ def has_format(completion: str, forms: Forms = None) -> bool:
 
 
 def is_strictly_correct(completion: str, gold: str, forms: Forms = None) -> bool:
-    """Whether the last line is `#### n` and the checker finds it right."""
+    """Whether the last line is `#### n` and the answer is right."""
     last_line = strip_thinking(completion).rstrip().rpartition("\n")[2]
     return _ANSWER_LINE.fullmatch(last_line) is not None and is_correct(completion, gold, forms)
 
@@ -422,7 +421,7 @@ def is_right_at_first(completion: str, gold: str, forms: Forms = None) -> bool:
 
 
 def is_leniently_correct(completion: str, gold: str, forms: Forms = None) -> bool:
-    """Whether the checker finds it right, or the last number of the text, stated or not, is."""
+    """Whether the final answer, or the last number of the text, stated or not, is right."""
     if is_correct(completion, gold, forms):
         return True
     number = read_last_number(completion)
@@ -430,9 +429,9 @@ def is_leniently_correct(completion: str, gold: str, forms: Forms = None) -> boo
 
 
 def read_last_number(completion: str) -> str | None:
-    """The last number of the text after the thinking, stated or not; None: it has none.
+    """The last number in the text after the thinking, stated or not, as written (`-1,234.5`).
 
-    As it is written: `-1,234.5`.
+    None: there is no number.
     """
     numbers = _NUMBER.findall(strip_thinking(completion)[-MAX_INSPECTED:])
     return numbers[-1].rstrip(",").replace("\u2212", "-") if numbers else None
@@ -442,11 +441,11 @@ MIN_RATE = 0.9
 
 
 def check_readable_share(num_read: int, unreadable: Sequence[str]) -> float | None:
-    """The share of known-good solutions of which the checker reads a final answer; None: of none.
+    """The share of gold solutions with a final answer that can be parsed; None: no solutions.
 
-    A format that it cannot read looks like a policy that is always wrong: every reward is 0 and
-    nothing says why. So a share below 90 % is an error, found before any training. `unreadable`
-    says of each of the others why it was rejected.
+    An unknown format looks like a policy that is always wrong: every reward is 0, without an error.
+    So a share below 90 % raises a ValueError, before any training. `unreadable`: the reason of each
+    rejected solution.
     """
     total = num_read + len(unreadable)
     if total == 0:

@@ -1,4 +1,4 @@
-r"""Forms in which final answers are stated: those of `data.answer_forms`, and what prompts ask for.
+r"""Forms of final answers: those of `data.answer_forms`, and those that prompts ask for.
 
 | form | a statement |
 |---|---|
@@ -9,11 +9,11 @@ r"""Forms in which final answers are stated: those of `data.answer_forms`, and w
 | `label` | `Answer: 42` on a line of its own, after one of the words in `LABELS` |
 | a text that ends with a colon, `Result:` | as `label`, with this text |
 
-Of a label the answer may stand on the next line, also where the label is a heading without a colon:
+After a label the answer may be on the next line, also if the label is a heading without a colon:
 `### Answer`, `**Final Answer**`.
 
-A prompt that asks for another form than the answer checker reads makes each answer a wrong one, so
-`UnlistedForms` looks for that.
+If a prompt asks for a form that the answer checker does not read, every answer counts as wrong;
+`UnlistedForms` looks for such prompts.
 """
 
 import re
@@ -36,16 +36,16 @@ OPENINGS = {
     "tag": r"<answer>",
     "sentence": r"[Aa]nswer is\b|(?:[Cc]orrect|[Rr]ight|[Bb]est) (?:option|choice) is\b",
 }
-"""Form -> what begins a statement of it."""
+"""Form -> pattern of the beginning of a statement."""
 LABEL = "label"
 FORMS = (*OPENINGS, LABEL)
 COLONS = (":", "：")
 MAX_LABEL = 40
-"""Characters of a custom label."""
+"""Largest number of characters of a custom label."""
 
 
 def check_form(form: str) -> str:
-    """The form; a ValueError for what is neither a name in `FORMS` nor a label with its colon."""
+    """The form; a ValueError unless it is a name in `FORMS` or a label with a colon."""
     is_label = form.endswith(COLONS) and len(form.strip()) > 1 and "\n" not in form
     if form in FORMS or (is_label and len(form) <= MAX_LABEL):
         return form
@@ -58,7 +58,7 @@ def check_form(form: str) -> str:
 
 @cache
 def compile_openings(forms: tuple[str, ...]) -> re.Pattern[str]:
-    """What begins a statement in one of these forms."""
+    """Pattern of the beginning of a statement in any of these forms."""
     plain = "|".join(OPENINGS[form] for form in forms if form in OPENINGS) or "(?!)"
     labels = list_labels(forms)
     if not labels:
@@ -70,7 +70,7 @@ def compile_openings(forms: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def list_labels(forms: Iterable[str]) -> list[str]:
-    """The labels that are read, without colons."""
+    """Labels of these forms, without colons."""
     custom_labels = [form[:-1].strip() for form in forms if form.endswith(COLONS)]
     return [*(LABELS if LABEL in forms else ()), *custom_labels]
 
@@ -81,7 +81,7 @@ _REQUESTS = {
     "hash": re.compile(r"(?<!#)####(?!#)"),
     "boxed": re.compile(r"\\(?:boxed|fbox)\b"),
     "tag": re.compile(r"</?answer>"),
-    # As words to write, not as a part of a question: `If the answer is odd, ...`
+    # In quotes, as words to write, not as a part of a question: `If the answer is odd, ...`
     "sentence": re.compile(r"[\"'`“‘*]\s*(?:So |Therefore,? )?[Tt]he (?:\w+ )?answer is\b"),
 }
 _LABELLED = re.compile(
@@ -95,7 +95,7 @@ _OWN_LABEL = re.compile(
 
 
 def find_requested(prompt: str) -> dict[str, str]:
-    """Form that a prompt asks for -> the words that do."""
+    """Form that a prompt asks for -> the prompt's words."""
     requests = {
         form: match for form, pattern in _REQUESTS.items() if (match := pattern.search(prompt))
     }
@@ -110,13 +110,13 @@ def find_requested(prompt: str) -> dict[str, str]:
 
 @dataclass(slots=True)
 class UnlistedForms:
-    """Forms that prompts ask for and `forms` does not list, counted prompt by prompt."""
+    """Counter of forms that prompts ask for but `forms` does not list."""
 
     forms: Sequence[str]
     num_prompts: int = 0
     counts: dict[str, int] = field(default_factory=dict[str, int])
     places: dict[str, str] = field(default_factory=dict[str, str])
-    """Form -> the words that first ask for it."""
+    """Form -> words of the first prompt that asks for it."""
 
     def add(self, prompt: str) -> None:
         """Count the forms that a prompt asks for."""

@@ -1,9 +1,9 @@
-r"""Read an answer as a value: a number, a choice, words, a list, an interval, an expression, ...
+r"""Parsing of an answer into a value: a number, choice, words, list, interval, expression, ...
 
-Each answer is read once (`read_value`), and two values are compared once (`answer_checker`).
-`write_value` gives one text for all ways to write a value, for grouping the answers of a vote; it
-decides no equality that needs algebra. Structure that is read here is that between answers: lists,
-tuples, intervals, inequalities, names. What is inside of an expression is math-verify's.
+Each answer is parsed once (`read_value`), and two values are compared once (`answer_checker`).
+`write_value` gives a canonical text, for grouping the answers of a vote, without equality that
+needs algebra. This module parses only the structure around expressions: lists, tuples, intervals,
+inequalities, names; math-verify parses expressions.
 """
 
 import re
@@ -36,7 +36,7 @@ class Number(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A letter from A to J, with what stands beside it: `(B) 24`; or several: `ABD`."""
+    """A letter from A to J, with the value after it (`(B) 24`), or several letters (`ABD`)."""
 
     letters: str
     value: "Value | None" = None
@@ -49,7 +49,7 @@ class Words(NamedTuple):
 
 
 class Elements(NamedTuple):
-    """Several answers that are one: a list or set, or with its brackets a tuple or interval."""
+    """Several answers as one: a list or set, or, with its brackets, a tuple or interval."""
 
     brackets: str
     """Empty for a list or set, which has no order."""
@@ -78,20 +78,20 @@ class Family(NamedTuple):
 
 
 class Either(NamedTuple):
-    """Values of which each is right: `3 or 4`."""
+    """Alternative values, each of which is right: `3 or 4`."""
 
     values: "tuple[Value, ...]"
 
 
 class Expression(NamedTuple):
-    """Mathematics that is no number, without its unit."""
+    """Mathematical expression that is not a number, without its unit."""
 
     text: str
     unit: Unit
 
 
 class Notation(NamedTuple):
-    r"""What only its own text equals, such as `\overline{AB}`, `10:30 AM` and `2:3`."""
+    r"""Text that equals only the same text, such as `\overline{AB}`, `10:30 AM` and `2:3`."""
 
     text: str
 
@@ -111,7 +111,7 @@ _SYNONYMS = (
     (re.compile(r"(?i:(?:the limit )?does not exist|dne)"), "dne"),
     (re.compile(r"(?<= solution)s"), ""),
 )  # fmt: skip
-"""Of well-known signs and sets one spelling."""
+"""Canonical spellings of well-known signs and sets."""
 _WELL_KNOWN = frozenset(("\\emptyset", "\\reals", "dne"))
 OR = re.compile(r" or | \\text\{ ?or ?\} |\\text\{ or \}")
 PAIR = re.compile(r"[$ ]*\d+,\d+[$. ]*", re.ASCII)
@@ -119,7 +119,7 @@ PAIR = re.compile(r"[$ ]*\d+,\d+[$. ]*", re.ASCII)
 
 @lru_cache(maxsize=65536)
 def read_value(answer: str) -> Value | None:
-    """The value of an answer; None: it is too long, or has a bracket too many."""
+    """Value of an answer; None: it is too long, or its brackets do not match."""
     if len(answer) > MAX_CHARACTERS:
         return None
     number = parse_number(answer)
@@ -144,11 +144,11 @@ def read_value(answer: str) -> Value | None:
 
 
 def write_value(value: Value | None) -> str | None:
-    r"""One text for all ways to write a value, for grouping answers in a vote.
+    r"""Canonical text of a value, for grouping answers in a vote.
 
     `1,000.0`, `$1000` and `2000/2` are all `1000`; `0.75` is `3/4`; `2, 1` is `{1,2}`. An
-    expression that is no number is its own tidied text without spaces. None: the checker cannot
-    read it, or it is mere words.
+    expression that is not a number becomes its text without spaces. None: the checker cannot parse
+    it, or it is only words.
     """
     match value:
         case Number(number):
@@ -180,7 +180,7 @@ def write_value(value: Value | None) -> str | None:
 
 
 def compact(text: str) -> str:
-    """An expression without spaces and without braces that are needless."""
+    """An expression without spaces and needless braces."""
     text = re.sub(r"([_^])\{(\w)\}", r"\1\2", strip_markup(text).replace(" ", ""))
     return re.sub(r"\\sqrt(\w)", r"\\sqrt{\1}", text)
 
@@ -192,7 +192,7 @@ T = TypeVar("T")
 
 
 def complete(values: Iterable[T | None]) -> tuple[T, ...] | None:
-    """All of the values; None: one of them is missing."""
+    """All values; None: any of them is None."""
     everything = tuple(values)
     present = tuple(value for value in everything if value is not None)
     return present if len(present) == len(everything) else None
@@ -212,7 +212,7 @@ def _join_alternatives(values: Sequence[Value]) -> Value | None:
             intervals = complete(map(to_text, values))
             union = Expression(r" \cup ".join(intervals or ()), NO_UNIT)
             return None if intervals is None else Named(names[0], union)
-        # In several units, as `5 km or 5000 m` and `p = 1/4 or 25%`, they may be one value.
+        # In different units, as `5 km or 5000 m` and `p = 1/4 or 25%`, they may be the same value.
         units = {value.unit.name for value in inner if isinstance(value, Number | Expression)}
         texts = [write_value(value) or value for value in inner]
         units = units if units & {"percent", "degree"} else units - {None}  # of a number alone
@@ -222,7 +222,7 @@ def _join_alternatives(values: Sequence[Value]) -> Value | None:
 
 
 def to_text(value: Value) -> str | None:
-    """A number, expression, interval or named one of these as algebra; None: it is none."""
+    """Algebraic text of a number, expression, interval or a named one of these; else None."""
     match value:
         case Number(number):
             return str(number)
@@ -242,7 +242,7 @@ _NO_NAME = (
 )
 PRODUCT_LETTER = "[abcdkmnpqrstvwxyz]"
 PRODUCT = rf"(?!as|at|am|an|by|my){PRODUCT_LETTER}{{2}}"
-"""Two letters that are no word."""
+"""Two letters that are not a word."""
 _OPERATION = re.compile(
     r"[+*/]|(?<!\{)-|\d ?[A-Za-z]|\^(?!\{?-1)|\\(?:cdot|times)(?![A-Za-z])"
     rf"|(?<![A-Za-z\\])(?:{PRODUCT}|{PRODUCT_IN_ORDER}|{PRODUCT_LETTER} {PRODUCT_LETTER})"
@@ -251,7 +251,7 @@ _OPERATION = re.compile(
 
 
 def is_operation(text: str) -> bool:
-    r"""Whether something is done in it: in `x+y`, `2x` and `xy`, not in `\cos A`."""
+    r"""Whether a text has an operation, as `x+y`, `2x` and `xy`, but not `\cos A`."""
     return _OPERATION.search(text) is not None
 
 
@@ -263,9 +263,9 @@ _NAME = (
     r"|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|sigma|omega)"
     rf"|{_NO_NAME}[A-Za-z]{{3,}}(?: [a-z]+){{0,3}})"
 )
-"""What a value may be called: `x`, `a_{10}`, `f(2)`, `P(A)`, `AB`, `\\angle ABC`, `total cost`."""
+"""Names of values: `x`, `a_{10}`, `f(2)`, `P(A)`, `AB`, `\\angle ABC`, `total cost`."""
 _WORKING = r"(?:[\d\s.,()]*\d[\s)]*[-+*/×÷][-+\d\s.,()*/×÷]*= ?)?"
-"""Arithmetic between a name and its value, `2 + 5 =` of `x = 2 + 5 = 7`; it is not looked at."""
+"""Arithmetic between a name and its value, `2 + 5 =` of `x = 2 + 5 = 7`, which is skipped."""
 _APPROXIMATELY = r"\\approx(?![A-Za-z])|≈"
 _RELATIONS = re.compile(rf"=|\\in\b|∈|{_APPROXIMATELY}")
 _NAMED = re.compile(
@@ -273,7 +273,7 @@ _NAMED = re.compile(
     rf"(?:= ?{_WORKING}|\\in\b|∈|{_APPROXIMATELY}) ?(?=[^=]*$)"
 )
 _NEARLY = re.compile(rf"(=[^=]*?)(?:{_APPROXIMATELY})(?:(?!, | and )[^=;])*$")
-"""Behind an exact value `\\approx 0.33` says nothing more, and another answer does."""
+"""Approximation after an exact value, such as `\\approx 0.33`, which adds nothing."""
 
 
 def _read_named(answer: str) -> Value | None:
@@ -282,7 +282,7 @@ def _read_named(answer: str) -> Value | None:
     match = _NAMED.match(text)
     if match is None:
         return None
-    rest = _RELATIONS.split(answer)[-1]  # with its markup, of which a unit is read
+    rest = _RELATIONS.split(answer)[-1]  # with its markup, from which a unit is read
     if answer.lstrip().startswith("$"):
         rest = rest.rstrip("$. ")
     value = read_value(rest if has_matched_brackets(rest) else text[match.end() :])
@@ -302,11 +302,11 @@ _BOUNDS = re.compile(
     r"(?:([^<>≤≥=,]+) ?([<>≤≥]))? ?(-?)([a-z](?:\([a-z]\))?) ?(?:([<>≤≥]) ?([^<>≤≥=,]+))?"
 )
 _BUILT = re.compile(r"\\\{ *([a-z]) *(?:\\in *\\reals *)?[|:](.*)\\\}")
-"""A set that is built: `\\{x \\mid x > 2\\}`."""
+"""Set-builder notation: `\\{x \\mid x > 2\\}`."""
 
 
 def _read_inequality(text: str) -> Value | None:
-    r"""The interval of an inequality with its letter: `x` in `[2, \infty)` of `x \ge 2`."""
+    r"""Interval of an inequality, with its letter: `x` in `[2, \infty)` for `x \ge 2`."""
     if built := _BUILT.fullmatch(text):
         inner = _read_inequality(built[2])
         return inner if isinstance(inner, Named) and inner.names == (built[1],) else None
@@ -345,7 +345,7 @@ _AND = re.compile(r",?\s+and\s+")
 
 
 def _read_elements(text: str) -> Value | None:
-    r"""The answers that an answer consists of, `a \pm b` as two; None: it is a single one."""
+    r"""Elements of an answer, `a \pm b` as two; None: it is a single one."""
     group, brackets = _GROUP.fullmatch(text), ""
     if group is not None and min(_depths(group[2]), default=0) >= 0:  # not `(1, 2) \cup (3, 4)`
         text, brackets = group[2], "" if group[1] == "\\{" else group[1] + group[3]
@@ -375,7 +375,7 @@ def _read_elements(text: str) -> Value | None:
 
 
 def _intersect(*values: Value) -> Named | None:
-    """Of `x > 2` and `x < 5` the interval from 2 to 5; None: they are apart, or others."""
+    """Intersection: from 2 to 5 for `x > 2` and `x < 5`; None: empty, or not of such intervals."""
     match values:
         case (
             Named(names, Elements(left, (low, Expression(r"\infty")))),
@@ -386,8 +386,10 @@ def _intersect(*values: Value) -> Named | None:
 
 
 def _is_above(low: Value, high: Value) -> bool:
-    """Whether the lower end of an interval is surely above its upper one, or the same."""
-    from stages.rewards.expression_bounds import read_bounds  # which imports mpmath, for few
+    """Whether the lower end of an interval is surely above or equal to its upper end."""
+    if isinstance(low, Number) and isinstance(high, Number):
+        return low.number >= high.number
+    from stages.rewards.expression_bounds import read_bounds  # imports mpmath, seldom needed
 
     texts = complete((to_text(low), to_text(high)))
     bounds = [read_bounds(text) for text in texts or ()]
@@ -396,12 +398,12 @@ def _is_above(low: Value, high: Value) -> bool:
 
 
 def _depths(text: str) -> list[int]:
-    """How many brackets are open after each character."""
+    """Number of open brackets after each character."""
     return list(accumulate((character in "([{") - (character in ")]}") for character in text))
 
 
 def _split(text: str) -> list[str]:
-    """At the semicolons or commas outside of brackets; with a space behind some, `1,000` is one."""
+    """Parts between outer semicolons or commas; if any have spaces, `1,000` is one part."""
     outer = "".join(map(lambda char, depth: "\0" if depth else char, text, _depths(text)))
     mark = next((mark for mark in (";", ", ") if mark in outer), ",")
     ends = pairwise([-1, *(match.start() for match in re.finditer(mark, outer)), len(text)])
@@ -418,7 +420,7 @@ _FUNCTIONS = frozenset(
 _VARIABLES = re.compile(
     rf"{PRODUCT}|{PRODUCT_IN_ORDER}|(?!(?:th|st|nd|rd|ft|lb|ml|gal)$)(?i:(?![aeiou])[a-z]){{2,4}}"
 )
-"""Several letters that are a product: two that are no word, `abc`, `mgh`."""
+"""Several letters that are a product: two that are not a word, `abc`, `mgh`."""
 _STRUCTURE = re.compile(
     r"[-+*/^=()\[\]|!]|\w ?[<>] ?[-\w\\]|\\[A-Za-z]|sqrt|pi|infinity|\d ?[A-Za-z]{1,2}\b"
     r"|\d ?[a-z]{3}\b|\d_"
@@ -428,7 +430,7 @@ _FRAGMENT = re.compile(
     r"|\\(?:[cdt]?frac|sqrt)(?: *\{[^{}]*\})? *\{ *\}",
     re.ASCII,
 )
-"""Signs alone, an operator or bar without its other side, `69 4`, an empty fraction or root."""
+"""Only signs, an operator or bar without its other side, `69 4`, an empty fraction or root."""
 _ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
 _POWER = r"(?:\^\{?\d\}?|[²³])?"
 _GAP = r"(?:\\[,;:! ]|[ ~])"
@@ -439,7 +441,7 @@ _BARE_UNIT = re.compile(
 _GAPS = re.compile(rf"{_GAP}+$")
 _UNIT_WORDS = frozenset(("unit", "units", "square", "sq", "cubic", "cu", "per"))
 _BY = re.compile(r"[\w.)}] by\b")
-"""The word of `10 by 12`, and no product as in `ax + by`."""
+"""The word in `10 by 12`, but not the product in `ax + by`."""
 _PART = re.compile(r"(?<![\w^{\\])\d[\d.,]* ?([A-Za-z]+)\.?,? ?(?:and|by|x|×)? ?\d", re.ASCII)
 _UNIT_LETTER = re.compile(rf"(?<=[\w)}}])(?: +[mgshlLNJWV]|(?<=[)}}])[mgshlL]){_POWER}$")
 _LETTER = re.compile(r"(?<![\\A-Za-z])(?!(?:[ie]|pi)(?![A-Za-z]))[A-Za-z]")
@@ -456,9 +458,9 @@ _UNBRACED = (
     (re.compile(rf"(\\[cdt]?frac){_TOKEN}(?= *\{{)"), r"\1{\2}"),
     (re.compile(rf"(\\[cdt]?frac *\{{[^{{}}]*\}}){_TOKEN}"), r"\1{\2}"),
 )
-"""Fractions of which braces are left out, as `\\frac2\\pi`, and the same with them."""
+"""Fractions without braces, such as `\\frac2\\pi`, and their form with braces."""
 _DERIVATIVE = re.compile(r"\\frac *\{ *d(?:[ ^}]|[A-Za-z] *\})")
-"""math-verify would differentiate, and find 0 in `\\frac{dy}{dx} = 2x`."""
+"""Derivatives, which math-verify would compute: it gets 0 for `\\frac{dy}{dx}`."""
 _NAMES = ((re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])"), r"\\pi "),
           (re.compile(r"(?<![A-Za-z\\])(?:infinity|inf|oo)(?![A-Za-z])"), r"\\infty "))  # fmt: skip
 _FACTORIAL = re.compile(r"(?<![\d.])(\d{1,2})!(?!!)", re.ASCII)
@@ -470,7 +472,7 @@ SUPPORTED = frozenset((
     "phi", "lambda", "mu", "nu", "sigma", "omega", "gamma", "delta", "begin", "end", "pmatrix",
     "matrix", "bmatrix", "displaystyle", "quad", "tbinom", "binom", "dbinom",
 ))  # fmt: skip
-"""Commands of LaTeX that math-verify reads, and nothing of which it drops."""
+"""LaTeX commands that math-verify parses completely."""
 _RELATION = re.compile(r"[=<>]|\\(?:leq?|geq?|lt|gt|neq?)(?![A-Za-z])")
 _UNFINISHED = re.compile(
     rf"^[ $]*(?:{_RELATION.pattern})"
@@ -481,11 +483,11 @@ _READABLE = re.compile(r"[\w\s+\-*/^(){}\[\],.=<>\\&]*", re.ASCII)
 
 
 def to_algebra(text: str) -> str | None:
-    r"""The text for math-verify; None: it would read only a part of it.
+    r"""Text for math-verify; None: math-verify would ignore a part of it.
 
-    Symbols become commands (`2√3` is `2\sqrt{3}`) and factorials numbers. What is left must consist
-    of numbers, letters, brackets, operators and `SUPPORTED` commands, with one relation at most: of
-    all else (`\mid`, `\overline`, `!`, a chain of inequalities) math-verify drops something.
+    Symbols become commands (`2√3` is `2\sqrt{3}`) and factorials numbers. The result must consist
+    of numbers, letters, brackets, operators and `SUPPORTED` commands, with at most one relation:
+    math-verify ignores parts of anything else (`\mid`, `\overline`, `!`, a chain of inequalities).
     """
     for pattern, command in (*_UNBRACED, *_NAMES):
         text = pattern.sub(command, text)
@@ -505,9 +507,9 @@ def to_algebra(text: str) -> str | None:
 
 
 def split_unit(answer: str) -> tuple[str, str]:
-    r"""The value and the unit, which may be empty, as of `\(3\sqrt{2}\text{ cm}\).`.
+    r"""Value and unit (which may be empty), for example of `\(3\sqrt{2}\text{ cm}\).`.
 
-    Neither has `$`, `\(` and `\)` around it, or a full stop. Bare words are a unit where they are
+    Both without surrounding `$`, `\(` and `\)`, or a full stop. Bare words are a unit if they are
     in the table of units.
     """
     text = _DELIMITER.sub("", answer).strip(" $.,;:")
@@ -527,7 +529,7 @@ def split_unit(answer: str) -> tuple[str, str]:
 
 
 def split_unit_letter(answer: str, gold: str) -> tuple[str, str]:
-    r"""As `split_unit`, of `3\sqrt{2} m`, where the gold answer has no letters of its own."""
+    r"""As `split_unit`, also for `3\sqrt{2} m`, if the gold answer has no letters."""
     unit = _UNIT_LETTER.search(answer)
     if unit is None or _LETTER.search(gold):
         return answer, ""
@@ -535,7 +537,7 @@ def split_unit_letter(answer: str, gold: str) -> tuple[str, str]:
 
 
 def has_parts(answer: str) -> bool:
-    """Whether it is several quantities: `1 kg 200 g`, `3 cm x 4 cm`, `5 R 2`, and no product."""
+    """Whether an answer is several quantities and no product: `1 kg 200 g`, `3 cm x 4 cm`."""
     words = _PART.findall(answer)
     return any(
         unit_name(word) or word in ("R", "r") or (len(word) > 1 and word not in _FUNCTIONS)
@@ -544,7 +546,7 @@ def has_parts(answer: str) -> bool:
 
 
 def _read_expression(text: str, unit: str) -> Value | None:
-    """Mathematics that is not mere arithmetic on numbers, and no prose."""
+    """Mathematical expression; None: only arithmetic on numbers, or prose."""
     algebra = to_algebra(text) if not text.isascii() else text
     if algebra is None or _FRAGMENT.search(algebra):
         return None
@@ -561,11 +563,11 @@ def _read_expression(text: str, unit: str) -> Value | None:
 _WORDS = re.compile(r"([A-Za-z])\)?|\(([A-Za-z])\)|([A-Za-z]+(?:[ -][A-Za-z]+){0,3})")
 _NO_WORDS = NUMBER_WORDS | {"nan", "inf"}
 MAX_WORDS = 40
-"""Characters of an answer in words."""
+"""Largest number of characters of an answer in words."""
 
 
 def _read_words(answer: str) -> Words | None:
-    r"""`\text{Even}` and `even` as `even`, `\text{(C)}` as `C`; None: it is not a few words."""
+    r"""`even` for `\text{Even}` and `even`, `C` for `\text{(C)}`; None: not a few words."""
     text = strip_markup(answer).rstrip(".").strip()
     match = _WORDS.fullmatch(text) if len(text) <= MAX_WORDS else None
     if match is None or extract_answer(text) is not None:
@@ -587,7 +589,7 @@ _CHOICES = re.compile(r"(?:\([A-H]\)|[A-H])(?:(?:,? *and +|[,; ]*)(?:\([A-H]\)|[
 def _read_choice(answer: str) -> Choice | None:
     r"""A choice: `C`, `(C)`, `C)`, `C.`, `\text{C}`, `(C) 12`, `C: 12`; or several: `A, B and D`.
 
-    Lower case is a choice in brackets alone: `c` may be a variable.
+    In lower case only with brackets, since `c` may be a variable.
     """
     text = strip_markup(_SPACE.sub(" ", answer) if "\\" in answer else answer).strip(". ")
     if _CHOICES.fullmatch(text):
@@ -615,9 +617,9 @@ _FREE = tuple(
 
 
 def _read_family(answer: str) -> Family | Named | None:
-    r"""A value with a free variable at its end, which gets the one name `\nu`.
+    r"""A value with a free variable declared at its end, which is renamed `\nu`.
 
-    What says the same of it before, as after each of several values, is left out.
+    Earlier repetitions of the declaration, as after each of several values, are dropped.
     """
     if not any(sign in answer for sign in ("\\in", "∈", "integer")):
         return None
@@ -628,11 +630,11 @@ def _read_family(answer: str) -> Family | Named | None:
     value, name, letter, rest = match.groups()
     repeated = rf"[,;]? *\(?(?<![A-Za-z\\]){name} ?(?:\\in\b|∈) ?{_DOMAIN}\)?"
     value = re.sub(repeated, lambda each: "" if each.groups() == (letter, rest) else each[0], value)
-    # letters of commands and words stay
+    # keeps letters of commands and words
     pattern = rf"(\\[A-Za-z]+|\b(?:and|or|if|for|where|with)\b)|{name}"
     parts = OR.split(value.strip())
     renamed = [re.sub(pattern, lambda match: match[1] or r"\nu ", part) for part in parts]
-    if len(parts) > 1 and any(map(str.__eq__, parts, renamed)):  # `7 or 3k`: k is of one part
+    if len(parts) > 1 and any(map(str.__eq__, parts, renamed)):  # `7 or 3k`: only one part has k
         return None
     inner = read_value(" or ".join(renamed))
     domain = (letter or "Z").translate(_DOMAINS) + re.sub(r"[{}\s]", "", rest or "")
@@ -647,9 +649,9 @@ _CLOSES = {")": ("(", "(,", "[,"), "]": ("[", "[,", "(,"), "}": ("{", "{,")}
 
 
 def has_matched_brackets(text: str) -> bool:
-    r"""Whether each bracket is closed by its like, or that of an interval by the other kind.
+    r"""Whether each bracket is closed by one of its kind, or, in an interval, of the other kind.
 
-    Those of `\{` and `\}` are not looked at: cases have only one.
+    `\{` and `\}` are not checked: cases have only one.
     """
     opened = [""]
     for bracket in _BRACKETS.findall(text):
@@ -671,7 +673,7 @@ _HAS_WORDS = re.compile(
 
 @lru_cache(maxsize=65536)
 def spell(text: str) -> str:
-    """A text in one spelling: of spaces, and with words and numbers (times, dates) of both."""
+    """A text in one spelling: of spaces, and of words if it has numbers, too (times, dates)."""
     text = re.sub(r"^\\text\{([^{}]*)\}$", r"\1", text.strip(" $"))
     text = re.sub(r"\\(?:left|right|text|mathrm)(?![A-Za-z])", "", text).rstrip(". ")
     text = re.sub(r"(?<![\d.,])0(?=\d:)", "", text)

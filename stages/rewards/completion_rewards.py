@@ -1,4 +1,4 @@
-"""Inputs of a reward function, completions with their prompts, and its output, rewards."""
+"""Interface of reward functions: completions with their prompts in, rewards out."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -20,32 +20,36 @@ class CompletionRewards:
     """Rewards of a batch of completions, in the order of the completions."""
 
     totals: Sequence[float]
-    """Paid at the last token of each completion."""
+    """Reward at the last token of each completion."""
     parts: dict[str, list[float]] = field(default_factory=dict)
-    """Component -> its value for each completion, before cap, normalisation and weight: logged, not
-    paid."""
+    """Component -> its value for each completion, before cap, normalisation and weight: only
+    logged."""
     step_rewards: Float[Tensor, "batch token"] | None = None
-    """Paid in addition, at the last token of each step; 0 at all other tokens. Tokens are placed as
-    in `Rollouts.mask()`. None: no steps."""
+    """Additional rewards at the last token of each step; 0 at all other tokens. Columns are those
+    of `Rollouts.mask()`. None: no steps."""
     step_ends: Bool[Tensor, "batch token"] | None = None
-    """True at the tokens that step rewards are paid at, even where the reward is 0. None if, and
-    only if, `step_rewards` is None."""
+    """True at the last token of each step, even if its reward is 0. None if and only if
+    `step_rewards` is None."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Further numbers to log, each a mean over the completions."""
 
+    def __post_init__(self) -> None:
+        if (self.step_rewards is None) != (self.step_ends is None):
+            raise ValueError("expected step_rewards and step_ends together, found one of them")
+
     def rewards(self) -> Float[Tensor, " batch"]:
-        """Total reward of each completion: that of its end and those of its steps."""
+        """Sum of the rewards of each completion, at its end and at its steps."""
         totals = torch.tensor(self.totals, dtype=torch.float32)
         return totals if self.step_rewards is None else totals + self.step_rewards.sum(1)
 
     def statistics(self) -> dict[str, float]:
-        """The mean of each part as `reward/<name>`, and `metrics`."""
+        """Mean of each part as `reward/<name>`, and `metrics`."""
         means = {f"reward/{name}": sum(part) / len(part) for name, part in self.parts.items()}
         return means | self.metrics
 
 
 def join_rewards(batches: Sequence[CompletionRewards]) -> CompletionRewards:
-    """Rewards of all completions of `batches`, in order, which are by the same reward function."""
+    """Rewards of all completions of `batches`, in order; all are by the same reward function."""
     total = sum(len(batch.totals) for batch in batches)
     return CompletionRewards(
         totals=[value for batch in batches for value in batch.totals],
@@ -65,7 +69,7 @@ def join_rewards(batches: Sequence[CompletionRewards]) -> CompletionRewards:
 def _stack_grids(
     optional_grids: Sequence[Shaped[Tensor, "_ _"] | None],
 ) -> Shaped[Tensor, "batch token"] | None:
-    """The grids one below the other, filled up on the right; None where there are none."""
+    """Grids concatenated along the batch, padded on the right; None if there are none."""
     grids = [grid for grid in optional_grids if grid is not None]
     longest = max((grid.shape[1] for grid in grids), default=0)
     return torch.cat([pad(grid, (0, longest - grid.shape[1])) for grid in grids]) if grids else None
@@ -77,12 +81,12 @@ class Completions(Protocol):
 
     @property
     def texts(self) -> Sequence[str]:
-        """The completions, decoded, without special tokens."""
+        """Completions as decoded text, without special tokens."""
         ...
 
     @property
     def samples(self) -> Sequence[Sample]:
-        """The completions as they were sampled, in tokens."""
+        """Completions as sampled tokens."""
         ...
 
     @property
@@ -91,7 +95,7 @@ class Completions(Protocol):
         ...
 
     def prompt(self, index: int) -> Prompt:
-        """The prompt of a completion."""
+        """Prompt of a completion."""
         ...
 
 
@@ -100,34 +104,34 @@ class RewardModels:
     """Models that reward components may use, by the names of their parameters; None: absent."""
 
     scorer: Callable[[], CompletionRewards] | None = None
-    """The reward's model on these completions: a score for each, a reward per step, or both."""
+    """Reward model applied to these completions: a score for each, a reward per step, or both."""
     judge: Judge | None = None
-    """The reward's model where it is a policy that judges: it chooses between two answers."""
+    """Policy as judge, if that is the reward's model: it chooses between two answers."""
     function: Callable[[Prompt, str], float] | None = None
-    """The user's own reward: `reward` of the row's file in stages/rewards/own/."""
+    """User's reward: `reward` of the row's file in stages/rewards/own/."""
     max_new_tokens: int
     """Length limit of completions, in tokens."""
 
     def need_function(self) -> Callable[[Prompt, str], float]:
-        """The user's own reward; a ValueError where there is none."""
+        """User's reward; a ValueError if there is none."""
         if self.function is None:
             raise ValueError("it needs a function: name its file, `on: own/<file>`")
         return self.function
 
 
 MAX_SHOWN, MAX_PROMPT_SHOWN = 2000, 80
-"""Characters of a completion, and of the end of its prompt, that an error message shows."""
+"""Number of characters of a completion, and of the end of its prompt, in an error message."""
 
 
 @restored_settings()
 def score_each(
     completions: Completions, value: Callable[[Prompt, str], float]
 ) -> CompletionRewards:
-    """`value` of each completion; a ValueError names the one for which it gave no number."""
+    """Rewards by `value`; a ValueError names the completion for which it returned no number."""
     totals: list[float] = []
     for index, text in enumerate(completions.texts):
         try:
-            with exit_is_error():  # a reward that runs code of a completion may meet one
+            with exit_is_error():  # a completion's code that a reward runs may call `exit`
                 result = value(completions.prompt(index), text)
         except Exception as error:
             what = describe_error(error)
@@ -143,7 +147,7 @@ def score_each(
 
 
 def check_finite(rewards: CompletionRewards, completions: Completions, what: str) -> None:
-    """Raise a ValueError that names the first completion whose reward is NaN or infinite."""
+    """Raise a ValueError if a reward is NaN or infinite; it names the first such completion."""
     for index, reward in enumerate(rewards.rewards().tolist()):
         if not math.isfinite(reward):
             text = describe_completion(completions, index)
@@ -151,7 +155,7 @@ def check_finite(rewards: CompletionRewards, completions: Completions, what: str
 
 
 def describe_completion(completions: Completions, index: int) -> str:
-    """Description of a completion for an error: its prompt, by id and last words, and its text."""
+    """Description of a completion in an error: its text, and id and last words of its prompt."""
     text, prompt = completions.texts[index], completions.prompt(index)
     omitted = f" and {len(text) - MAX_SHOWN} characters more" if len(text) > MAX_SHOWN else ""
     shown = f"{text[:MAX_SHOWN]!r}{omitted}, after {prompt.prompt[-MAX_PROMPT_SHOWN:]!r}"

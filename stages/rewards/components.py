@@ -1,4 +1,4 @@
-"""Components that a reward is made of: the hyperparameters of each kind, and its value.
+"""Components of a reward: the hyperparameters of each kind, and its value.
 
 A component is called with the completions and the models that the reward may call. Lengths are in
 tokens, the end-of-sequence token included.
@@ -28,7 +28,7 @@ from stages.rewards.final_answer import strip_thinking
 Count = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 FORMS = {"final_line": "hash", "boxed": "boxed", "tags": "tag"}
-"""Component -> the form of an answer that it rewards, of `answer_forms`."""
+"""Component -> the form among `answer_forms` that it rewards."""
 PLAIN: dict[str, Callable[[Completions, RewardModels], CompletionRewards]] = {
     "answer": lambda drawn, _: score_each(drawn, solves_problem),
     "final_line": lambda drawn, _: score_each(
@@ -42,7 +42,7 @@ PLAIN: dict[str, Callable[[Completions, RewardModels], CompletionRewards]] = {
     "own": lambda drawn, models: score_each(drawn, models.need_function()),
 }
 """Kinds without hyperparameters: the right answer; working, then one line `#### n`; one readable
-answer in a box; the score of the reward's model; the user's own function."""
+answer in a box; the score of the reward model; the user's function."""
 
 
 class Plain(Params):
@@ -51,12 +51,12 @@ class Plain(Params):
     kind: Literal["answer", "final_line", "boxed", "scorer", "own"]
 
     def __call__(self, drawn: Completions, models: RewardModels) -> CompletionRewards:
-        """See `PLAIN`."""
+        """Values by the function of `PLAIN`."""
         return PLAIN[self.kind](drawn, models)
 
 
 def is_boxed(text: str, forms: Forms = None) -> bool:
-    r"""Whether `text` states one readable answer, in `\boxed{...}`; a list of several is none."""
+    r"""Whether `text` states one readable answer, not a list, in `\boxed{...}`."""
     return text.count("\\boxed") == 1 and "\\boxed{" in text and states_one_answer(text, forms)
 
 
@@ -65,19 +65,19 @@ _WHOLE = re.compile(r"\s*<think>(.*)</think>\s*<answer>(.*)</answer>\s*", re.DOT
 
 
 class Tags(Params):
-    """`<think> working </think> <answer> 7 </answer>`.
+    """Format `<think> working </think> <answer> 7 </answer>`.
 
     `whole`: 1 for the whole format, else 0; `per_tag`: 1 for each of the four tags that occurs
-    exactly once, so the weight is what a tag is worth. Guo et al., "DeepSeek-R1" (2025), section
-    2.2.2, https://arxiv.org/abs/2501.12948, does not say how its format reward is computed. The two
-    ways here are those of its reproductions.
+    exactly once, so the weight is the reward per tag. Guo et al., "DeepSeek-R1" (2025), section
+    2.2.2, https://arxiv.org/abs/2501.12948, do not say how their format reward is computed; both
+    ways are those of reproductions.
     """
 
     kind: Literal["tags"]
     credit: Literal["whole", "per_tag"]
 
     def __call__(self, drawn: Completions, _: RewardModels) -> CompletionRewards:
-        """The reward of the format alone."""
+        """Reward for the format, whatever the answer."""
         value = is_tagged if self.credit == "whole" else tags_once
         return score_each(drawn, lambda prompt, text: value(prompt.whole(text)))
 
@@ -88,7 +88,7 @@ def tags_once(text: str) -> int:
 
 
 def is_tagged(text: str) -> bool:
-    """Whether `text` is nothing but both blocks, in order, neither of them blank."""
+    """Whether `text` is exactly the two blocks, in order, neither of them blank."""
     blocks = _WHOLE.fullmatch(text) if tags_once(text) == len(TAGS) else None
     return blocks is not None and all(block.strip() for block in blocks.groups())
 
@@ -99,7 +99,7 @@ def measure_tokens(drawn: Completions, measure: Callable[[list[int]], float]) ->
 
 
 class LengthPenalty(Params):
-    """- tokens / per."""
+    """Length penalty: - tokens / per."""
 
     kind: Literal["length_penalty"]
     per: Count
@@ -110,26 +110,26 @@ class LengthPenalty(Params):
 
 
 class LengthTarget(Params):
-    """- |tokens - target| / target.
+    """Distance from a target length: - |tokens - target| / target.
 
     Aggarwal and Welleck, "L1" (2025), eq. 1, https://arxiv.org/abs/2503.04697, with
-    alpha = weight / target. Departure: one target for all prompts, which does not stand in them.
+    alpha = weight / target. Departure: one target for all prompts, which do not name it.
     """
 
     kind: Literal["length_target"]
     target: Count
 
     def __call__(self, drawn: Completions, _: RewardModels) -> CompletionRewards:
-        """Minus the relative distance."""
+        """Minus the relative distance from the target."""
         return measure_tokens(drawn, lambda ids: -abs(len(ids) - self.target) / self.target)
 
 
 class NgramRepetition(Params):
-    """- (1 - different n-grams / n-grams), from -1 to 0, over tokens.
+    """Repetition penalty: - (1 - different n-grams / n-grams), from -1 to 0, over tokens.
 
     Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (2025), appendix,
     https://arxiv.org/abs/2502.03373, penalise each token of a repeated n-gram. Departure: one
-    value for the completion, over tokens and not words, so that it works in every script.
+    value per completion, over tokens instead of words, so that it works in every script.
     """
 
     kind: Literal["ngram_repetition"]
@@ -147,7 +147,7 @@ class Overlong(Params):
     buffer: Count
 
     def __call__(self, drawn: Completions, models: RewardModels) -> CompletionRewards:
-        """Yu et al. 2025, eq. 13."""
+        """Penalty of Yu et al. 2025, eq. 13."""
         lengths = torch.tensor([len(sample.token_ids) for sample in drawn.samples])
         terms = soft_overlong(lengths, max_length=models.max_new_tokens, buffer=self.buffer)
         return CompletionRewards(totals=terms.tolist())
@@ -160,12 +160,12 @@ Script = Literal[
 
 
 class Language(Params):
-    """The share of a completion's letters that are of `scripts`; 1 without letters.
+    """Share of a completion's letters that belong to `scripts`; 1 without letters.
 
-    [latin], or [cjk, hiragana, katakana]; with formulas, greek too. Guo et al., "DeepSeek-R1"
-    (2025), section 2.3.2, https://arxiv.org/abs/2501.12948, reward the share of words in the target
-    language. Departure: scripts, by the names that Unicode gives letters, so no model guesses a
-    language; languages that share a script are one.
+    Such as [latin], or [cjk, hiragana, katakana]; with formulas, greek too. Guo et al.,
+    "DeepSeek-R1" (2025), section 2.3.2, https://arxiv.org/abs/2501.12948, reward the share of words
+    in the target language. Departure: scripts, by letters' Unicode names, so no model guesses a
+    language; languages with the same script are not told apart.
     """
 
     kind: Literal["language"]
@@ -180,8 +180,8 @@ def script_share(text: str, scripts: Collection[str]) -> float:
     """Letters of `scripts` over all letters.
 
     A letter's script is the first word of its Unicode name: `LATIN SMALL LETTER A`. Marks that two
-    scripts share are of both (`KATAKANA-HIRAGANA PROLONGED SOUND MARK`); ideographic ones are cjk.
-    Look-alikes (`FULLWIDTH LATIN`, `MATHEMATICAL BOLD`) are of no script.
+    scripts share belong to both (`KATAKANA-HIRAGANA PROLONGED SOUND MARK`), ideographic ones to
+    cjk, and look-alikes (`FULLWIDTH LATIN`, `MATHEMATICAL BOLD`) to no script.
     """
     names = [unicodedata.name(letter, "").lower() for letter in text if letter.isalpha()]
     firsts = [name.partition(" ")[0].replace("ideographic", "cjk") for name in names]
@@ -202,7 +202,7 @@ class Process(Params):
 
 
 class JudgeWins(Params):
-    """Share of the comparisons within its group that a completion wins before a judge."""
+    """Share of a completion's comparisons within its group that a judge decides for it."""
 
     kind: Literal["judge"]
     style: Style

@@ -1,7 +1,7 @@
-"""A reward made of named components, each weighted, and each logged by itself: `by: rule`.
+"""Reward composed of named components, each weighted and logged: `by: rule`.
 
-Of every component: its value for each completion -> cap -> normalise -> times its weight. Then
-they are added. Whatever is wrong with a component stops the run: no reward is 0 for lack of one.
+For every component: its value for each completion -> cap -> normalise -> times its weight. Then
+they are added. An error in a component stops the run: it never becomes a reward of 0.
 """
 
 from collections.abc import Mapping
@@ -30,13 +30,13 @@ from stages.rewards.components import Overlong, Value
 
 
 class Unscaled(Params):
-    """Values as they are."""
+    """Values without normalisation."""
 
     kind: Literal["none"]
 
 
 class Zscore(Params):
-    """(value - mean) / (std + eps), over all completions rewarded together or over a group."""
+    """Z-score (value - mean) / (std + eps), over all completions rewarded together or a group."""
 
     kind: Literal["batch", "group"]
     ddof: int = Field(ge=0, le=1)
@@ -66,7 +66,7 @@ Combine = Annotated[
 
 
 class Cap(Params):
-    """Bounds that a component's values are cut at; null: none on that side."""
+    """Bounds to which a component's values are clamped; null: none on that side."""
 
     low: float | None
     high: float | None
@@ -95,14 +95,14 @@ class Component(Params):
     prompt."""
 
     def capped(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """The values, or step rewards, within the cap."""
+        """The values, or step rewards, clamped to the cap."""
         return values if self.cap is None else values.clamp(min=self.cap.low, max=self.cap.high)
 
     def paid_at_end(self, values: CompletionRewards, groups: Groups) -> Rewards:
-        """Value that each completion is paid at its end: capped, then in units of its spread.
+        """Reward of each completion at its end: the value, capped, then normalised.
 
-        Where steps are paid the cap is theirs (`combine_step_rewards`): a cap above 0 would pay
-        each completion for the 0 that it is worth as a whole.
+        If there are step rewards, only these are capped (`combine_step_rewards`): with a cap above
+        0 each completion would also be rewarded for its total of 0.
         """
         totals = torch.tensor(values.totals, dtype=torch.float32)
         paid = self.capped(totals) if values.step_rewards is None else totals
@@ -114,7 +114,7 @@ class Component(Params):
 
 
 RESERVED_NAMES = frozenset(("mean", "std", "accuracy"))
-"""`reward/mean` and the like are logged of the whole."""
+"""Names without components: `reward/mean` and the like are logged for the whole reward."""
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 STEPS_AS_THEY_ARE = (
     "gives step rewards, which are paid as they are: it needs normalise: {kind: none}, and the "
@@ -152,7 +152,7 @@ class Composition(Params):
         return self
 
     def check_group_size(self, size: int, where: str) -> None:
-        """Raise a ValueError where single completions would be compared: `where` says so."""
+        """Raise a ValueError, with `where`, if single completions would be compared."""
         if size >= 2:
             return
         if self.needs_judge():
@@ -164,12 +164,12 @@ class Composition(Params):
             if part.normalise.kind == "group":
                 raise ValueError(
                     f"{where} is {size}: component {name} with normalise group compares the "
-                    "completions of a prompt with each other, and pays 0 for one alone: at least "
-                    "2, or normalise batch"
+                    "completions of a prompt with each other, and pays 0 for a single one: set it "
+                    "to at least 2, or normalise to batch"
                 )
 
     def check_lengths(self, max_new_tokens: int) -> None:
-        """Raise a ValueError if a stretch before the length limit is longer than a completion."""
+        """Raise a ValueError if the buffer of `overlong` is longer than a completion."""
         for name, part in self.components.items():
             if isinstance(part.value, Overlong) and part.value.buffer > max_new_tokens:
                 raise ValueError(
@@ -183,15 +183,15 @@ class Composition(Params):
         return {part.value.kind for part in self.components.values()}
 
     def needs_model(self) -> bool:
-        """Whether a model is asked."""
+        """Whether a component needs a model."""
         return bool(self.kinds() & {"scorer", "process", "judge"})
 
     def needs_judge(self) -> bool:
-        """Whether that model must be a policy, which compares completions."""
+        """Whether the model must be a policy, which compares completions."""
         return "judge" in self.kinds()
 
     def rescales(self, name: str) -> bool:
-        """Whether what a component says is normalised, by itself or with all others."""
+        """Whether a component's values are normalised, alone or with all others."""
         return self.combine.kind == "normalise" or self.components[name].normalise.kind != "none"
 
     def compares(self) -> bool:
@@ -204,10 +204,10 @@ def compose_rewards(
 ) -> CompletionRewards:
     """Rewards of completions by a composition.
 
-    A component that raises, or gives NaN, an infinity or the wrong number of values, is a
-    ValueError that names the component and the completion.
+    A ValueError, with the component's name and the completion, if a component raises an error, or
+    returns NaN, an infinity or the wrong number of values.
     """
-    # By name: the order of keys in params.yaml is in no hash, so it may change no sum.
+    # By name: the order of keys in params.yaml is in no hash, so it must not change a sum.
     parts = dict(sorted(composition.components.items()))
     scored = {
         name: score_component(name, part, completions, models) for name, part in parts.items()
@@ -238,7 +238,7 @@ def compose_rewards(
 def score_component(
     name: str, component: Component, completions: Completions, models: RewardModels
 ) -> CompletionRewards:
-    """Values of a component for each completion; raises what `compose_rewards` raises."""
+    """Values of a component for each completion; the errors are those of `compose_rewards`."""
     what = f"component '{name}' of the reward (kind {component.value.kind})"
     try:
         values = component.value(completions, models)
@@ -256,13 +256,13 @@ def score_component(
 def combine_step_rewards(
     components: Mapping[str, Component], scored: Mapping[str, CompletionRewards]
 ) -> tuple[Float[Tensor, "batch token"] | None, Bool[Tensor, "batch token"] | None]:
-    """The weighted step rewards of all components, added, and where any of them pays one."""
+    """The weighted step rewards of all components, added, and the mask of where there are any."""
     grids: list[Float[Tensor, "_ _"]] = []
     ends: list[Bool[Tensor, "_ _"]] = []
     for name, values in scored.items():
         if values.step_rewards is not None and values.step_ends is not None:
             paid = components[name].weight * components[name].capped(values.step_rewards)
-            # A cap above 0 pays nothing where there is no step.
+            # Without a step the reward is 0, also with a cap above 0.
             grids.append(torch.where(values.step_ends, paid, 0.0))
             ends.append(values.step_ends)
     return (torch.stack(grids).sum(0), torch.stack(ends).any(0)) if grids else (None, None)

@@ -1,17 +1,17 @@
-r"""Bounds of an expression, read off its text: of its numbers, its sums and its value at a point.
+r"""Bounds of an expression, from its text: of its numbers, its sums and its value at a point.
 
-`9^{9^{9}}`, `(99!)!` and `(a+b+c+d)^{99}` are short and take for ever: what makes a number of too
-many digits, or a sum of too many terms when all products and powers are expanded, is not computed.
-Whether an expression is small enough depends on nothing but the expression.
+`9^{9^{9}}`, `(99!)!` and `(a+b+c+d)^{99}` are short but take for ever to compute: an expression is
+refused if it makes a number of too many digits, or, when all products and powers are expanded, a
+sum of too many terms. This depends only on the expression.
 
-The value is computed in interval arithmetic, each letter at a positive number of its own. Where the
-intervals of two expressions are apart, the expressions are different, whatever algebra could do
-with them. That takes less than a millisecond, and no longer for `(x+y+1)^{30}` or ten nested
-fractions than for `x+1`, which algebra expands.
+The value is computed in interval arithmetic, with a different positive number for each letter. If
+the intervals of two expressions are disjoint, the expressions differ, and no algebra is needed.
+That takes less than a millisecond, for `(x+y+1)^{30}` or ten nested fractions (which algebra would
+expand) as for `x+1`.
 
-A value has only notation of one meaning: `1/2x`, `x^10`, `2\frac{1}{2}`, `\sin 2x`, `\log x`,
-units, lists and relations have none, but for two equations that give the same letter (`y=3x` and
-`y=2x`). Nor has what is not real at the point, such as `\sqrt{-2}`.
+Only unambiguous notation has a value: `1/2x`, `x^10`, `2\frac{1}{2}`, `\sin 2x`, `\log x`, units,
+lists and relations have none, except two equations for the same letter (`y=3x` and `y=2x`).
+Expressions that are not real at the point, such as `\sqrt{-2}`, have none either.
 """
 
 import re
@@ -25,22 +25,23 @@ from mpmath import isfinite
 from mpmath.ctx_iv import MPIntervalContext
 
 MAX_DIGITS = 10_000
-"""Of a number that a power or factorial makes: 2021^{2022} has 6,684."""
+"""Digits of a number that a power or factorial makes: 2021^{2022} has 6,684."""
 MAX_TERMS = 3_000
-"""Of the sum that is left when all products and powers are expanded."""
+"""Terms of the sum after all products and powers are expanded."""
 MAX_RADICALS = 8
-"""Sums of n radicals in a denominator have 2^n conjugates."""
-MAX_DEPTH = 40
-"""Of brackets."""
+"""Radicals in a denominator: a sum of n radicals has 2^n conjugates."""
+MAX_DEPTH = 100
+"""Depth of nested brackets."""
 PRECISION = 200
 """Bits of a bound; a number with more digits has wider bounds."""
 MIN_DISTANCE = 1e-6
 """Smallest distance between the bounds of values that surely differ, relative to the larger of the
-two, or to 1 where both are smaller than 1."""
+two, or to 1 if both are smaller than 1."""
 MAX_EXPONENT = 100_000
-"""Of powers, and the largest argument of the exponential function, which makes as many digits."""
+"""Largest exponent of a power, and argument of the exponential function, which makes as many
+digits."""
 MAX_ARGUMENT = 10**20
-"""Of other functions: `\\sin` needs as many digits of pi as its argument has."""
+"""Largest argument of other functions: `\\sin` needs as many digits of pi as its argument has."""
 _TOKEN = re.compile(
     r"(?P<number>\d[\d,]*(?:\.\d+)?|\.\d+)|(?P<command>\\[A-Za-z]+)"
     r"|(?P<indexed>[A-Za-z]_(?:\w|\{\w{1,3}\}))|(?P<word>[A-Za-z]+)|(?P<mark>\*\*|\S)",
@@ -56,7 +57,7 @@ _CHOICES = (r"\binom", r"\dbinom", r"\tbinom")
 _PRODUCTS = ("*", r"\cdot", r"\times")
 _LETTERS = (r"\theta", r"\alpha", r"\beta", r"\phi", r"\lambda", r"\mu", r"\omega", r"\nu")
 _PRODUCT_LETTERS = frozenset("abckmnpqrstuvwxyz")
-"""Of a word of them, such as `xy`, a product."""
+"""Letters of words that are products, such as `xy`."""
 _context: Any = MPIntervalContext()
 _context.prec = PRECISION
 _ONE = _context.mpf(1)
@@ -71,20 +72,20 @@ class Bounds(NamedTuple):
     """Bounds of an expression, or of a part of it."""
 
     value: Any
-    """An interval at the point; None: it has no value there."""
+    """Interval of the value at the point; None: it has no value there."""
     digits: float = 0.0
-    """log10(1 + n) of the largest number n on the way: those of products and sums are added."""
+    """log10(1 + n) of the largest intermediate number n; in products and sums these add up."""
     terms: int | float = 1.0
-    """Of the sum that is left when all is expanded."""
+    """Terms of the fully expanded sum."""
 
 
 class _TooLargeError(Exception):
-    """An expression that is not computed."""
+    """Expression too large to compute."""
 
 
 @lru_cache(maxsize=1024)
 def read_bounds(text: str) -> Bounds | None:
-    """The bounds of an expression; None: a number or a sum would be too large to compute."""
+    """Bounds of an expression; None: it is too large, or too deeply nested, to compute."""
     if len(re.findall(r"sqrt|\\root", text)) > MAX_RADICALS:
         return None
     reader = _Reader(text)
@@ -99,7 +100,7 @@ def read_bounds(text: str) -> Bounds | None:
 
 
 def differ(answer: str, gold: str) -> bool | None:
-    """Whether both have values that are surely different; None: one of them has none here."""
+    """Whether the values of both surely differ; None: at least one has no value here."""
     equations = [_EQUATION.fullmatch(text) for text in (answer, gold)]
     if equations[0] is not None and equations[1] is not None:
         (name, answer), (gold_name, gold) = (match.groups() for match in equations if match)
@@ -109,14 +110,14 @@ def differ(answer: str, gold: str) -> bool | None:
     first, second = (each and each.value for each in bounds)
     if first is None or second is None:
         return None
-    distance = max(first.a - second.b, second.a - first.b)  # intervals of one number each
+    distance = max(first.a - second.b, second.a - first.b)  # intervals of width zero
     return bool(distance > MIN_DISTANCE * max(1, abs(first).b, abs(second).b))
 
 
 class _Reader:
-    """Computes an expression from left to right, a token at a time.
+    """Recursive-descent parser that computes an expression from left to right.
 
-    What it cannot read has no value, and is gone over for the bounds of the rest.
+    A part that it cannot read has no value, but is parsed for the bounds of the rest.
     """
 
     def __init__(self, text: str) -> None:
@@ -125,7 +126,7 @@ class _Reader:
         self.has_value = True
         self.depth = 0
         self.previous = ""
-        """Kind of the last factor: that of its token, `function` or `power`."""
+        """Kind of the last factor: its token's kind, `function` or `power`."""
 
     def peek(self) -> tuple[str, str]:
         return self.tokens[-1] if self.tokens else _END
@@ -135,11 +136,11 @@ class _Reader:
         return self.tokens.pop()[1] if self.peek()[1] in texts else None
 
     def need(self, condition: object) -> None:
-        """Without it there is no value."""
+        """Drop the value if the condition does not hold."""
         self.has_value = self.has_value and bool(condition)
 
     def compute(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The value of a function, if it has one."""
+        """Value of a function, if it has one."""
         try:
             return function(*arguments) if self.has_value else _ONE
         except (ArithmeticError, ValueError):  # a division by zero, a negative number's logarithm
@@ -147,10 +148,9 @@ class _Reader:
             return _ONE
 
     def read_sum(self, closing: str) -> Bounds:
-        """Up to the bracket that closes it, or the end."""
+        """Parse a sum, up to the closing bracket or the end."""
         self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise _TooLargeError
+        self.need(self.depth <= MAX_DEPTH)
         value, digits, terms, sign = _context.mpf(0), 0.0, 0.0, self.take(*_SIGNS)
         while True:
             product = self.read_product()
@@ -184,7 +184,7 @@ class _Reader:
         return Bounds(value, digits, terms)
 
     def read_power(self) -> Bounds:
-        """A factor with its exponents, in braces, or a digit or letter, and factorials."""
+        """Parse a factor with factorials and exponents (in braces, or one digit or letter)."""
         kind, text = self.peek()
         value, digits, terms = self.read_factor()
         self.previous = "function" if text in _FUNCTIONS else kind
@@ -202,7 +202,7 @@ class _Reader:
                 value = self.raise_to(value, exponent.value)
                 number = to_number(exponent.digits)
                 digits *= number
-                if terms > 1 and digits <= MAX_DIGITS:  # a whole number of any size, no float
+                if terms > 1 and digits <= MAX_DIGITS:  # an exact integer instead of a float
                     terms = comb(int(number + terms) - 1, int(terms) - 1)
             check_size(digits, terms)
             self.previous = "power"
@@ -237,14 +237,14 @@ class _Reader:
             return self.read_function(text)
         if text == r"\sqrt":
             return self.read_root()
-        # e and pi are numbers below 4; of another letter only the power counts
+        # e and pi are below 4; another letter adds no digits
         number = text.replace(",", "") if kind == "number" else "4" if text in _CONSTANTS else "1"
         digits = log10(1 + float(number)) if kind != "mark" else 0.0
         check_size(digits)
         return Bounds(self.read_symbol(kind, text), digits)
 
     def read_pair(self, *, is_fraction: bool) -> Bounds:
-        """A fraction, or n over k, which is at most 2^n."""
+        """Parse a fraction, or a binomial n over k, which is at most 2^n."""
         top, bottom = self.read_braces(), self.read_braces()
         self.need(is_fraction)
         value = self.divide(top.value, bottom.value)
@@ -252,7 +252,7 @@ class _Reader:
         return Bounds(value, digits + bottom.digits, top.terms * bottom.terms)
 
     def read_symbol(self, kind: str, text: str) -> Any:
-        """The value of a number, letter or constant; of several letters the first one's."""
+        """Value of a number, letter or constant; of several letters, the first one's."""
         if kind == "number" and "," not in text:
             number = Fraction(text)
             return _context.mpf(number.numerator) / number.denominator
@@ -270,9 +270,9 @@ class _Reader:
         return _context.e if text[0] == "e" else place_letter(ord(text[0]))
 
     def read_function(self, name: str) -> Bounds:
-        r"""Of an argument in round brackets, or a number or letter behind which the product ends.
+        r"""Parse a function of an argument in round brackets, or of a number or letter.
 
-        The base of a logarithm is in braces or a digit; only `\ln` may have none.
+        The base of a logarithm is in braces or one digit; only `\ln` may have none.
         """
         base = 1
         if name == r"\log":
@@ -305,19 +305,19 @@ class _Reader:
 
 
 def place_letter(number: int) -> Any:
-    """A value that is the root of a fraction: of another letter another one."""
+    """Value of letter `number`: the root of a fraction, different for each letter."""
     place = Fraction(number, 8) + _OFFSET
     return _context.sqrt(_context.mpf(place.numerator) / place.denominator)
 
 
 def check_size(digits: float, terms: int | float = 1) -> None:
-    """Refuses what would be too large to compute."""
+    """Raise _TooLargeError for an expression too large to compute."""
     if digits > MAX_DIGITS or terms > MAX_TERMS:
         raise _TooLargeError
 
 
 def to_number(digits: float) -> float:
-    """The largest number of so many digits that is an exponent, or has a factorial."""
+    """Largest number with these digits, as an exponent or the argument of a factorial."""
     if digits > log10(1 + MAX_DIGITS * 10):
         raise _TooLargeError
     return 10**digits - 1

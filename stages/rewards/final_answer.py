@@ -1,11 +1,11 @@
-r"""The final answers that a completion states, in the forms of `answer_forms`.
+r"""Final answers of a completion, in the forms of `answer_forms`.
 
 The last statement of a completion counts, whatever its form and whether or not its content can be
-read: a policy gains nothing by listing several answers. What stands in a thinking block states
-nothing. A statement that is empty, not closed or longer than `MAX_ANSWER` is none, and neither is a
-line of prose below a label. Boxes with `,`, `and` or `or` between them and nothing else are one
-list. A sentence whose answer is words alone is a statement only where there is no other:
-`\boxed{7}. I am sure that this answer is correct` states 7.
+parsed: a policy gains nothing by listing several answers. Text in a thinking block does not count.
+A statement that is empty, not closed or longer than `MAX_ANSWER` does not count, nor does a line of
+prose below a label. Boxes with only `,`, `and` or `or` between them are one list. A sentence whose
+answer is only words counts only if there is no other statement: `\boxed{7}. I am sure that this
+answer is correct` states 7.
 """
 
 import re
@@ -15,11 +15,11 @@ from stages.records.problems import THOUGHTS
 from stages.rewards.answer_forms import FORMS, compile_openings
 
 MAX_INSPECTED = 20_000
-"""Characters at the end of a completion that are looked at."""
+"""Number of characters at the end of a completion that are searched."""
 MAX_ANSWER = 300
-"""A statement whose content is longer is not a final answer."""
+"""Largest number of characters of a final answer."""
 MAX_STATEMENTS = 20
-"""Openings looked at, from the end: keeps the work linear on text made to be slow."""
+"""Number of openings that are tried, from the end: bounds the work on adversarial text."""
 
 _BOX = rf"\\boxed *\{{((?:[^{{}}]|\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}){{1,{MAX_ANSWER}}})\}}"
 _MATH = r"(?:\\[()\[\]]|[$\s])*"
@@ -27,15 +27,15 @@ _JOINT = rf"{_MATH}(?:,|(?:, ?)?(?:\\text\{{ ?)?(?:and|or)\b(?: ?\}})?){_MATH}"
 _BOXES = re.compile(rf"{_BOX}(?:{_JOINT}{_BOX})+")
 """Boxes that are one statement: `\\boxed{5} and \\boxed{6}`."""
 _MARKS = ("####", "\\boxed", "\\fbox", "<answer>")
-"""What begins a statement and is no words."""
+"""Beginnings of statements that are not words."""
 _DRESSING = re.compile(r"[\s$*_:(\[\\]*")
 _CLOSING = "</answer>"
-# A line ends at a tag, too; `7 < 8` has none.
+# A line also ends at a tag; `7 < 8` has none.
 _TAG = r"<[/|]?[A-Za-z_]+\|?>"
 _END = rf"\s*(?:\n|$|<<|{_TAG})"
 _LINE = re.compile(rf"[ \t:]*(?!{_TAG})([^\n]{{1,{MAX_ANSWER}}}?)(?={_END})")
 _NEXT_LINE = re.compile(rf"\s*(?:(?:\\\[|\$\$)\s*)?(?!{_TAG})([^\n]{{1,{MAX_ANSWER}}}?)(?={_END})")
-# Until the end of the sentence, or its reason; the points in `3.5` and `Rs. 5` end neither.
+# Up to the end of the sentence, or to its reason; the points in `3.5` and `Rs. 5` are no end.
 _SENTENCE = re.compile(
     rf"[ \t:]*(?:(?:therefore|thus|hence|then|indeed|simply|just|exactly|equal to),? )?"
     rf"(?=[^\s:*]|\*\*?[^\s*])([^\n]{{1,{MAX_ANSWER}}}?)"
@@ -51,21 +51,21 @@ _THOUGHT_BEGIN, _THOUGHT_END = (
 _WORDS_ALONE = re.compile(r"[A-Za-z][A-Za-z ,'-]+")
 _WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
 MAX_WORDS_BELOW = 3
-"""Of a line below a label: more words are prose."""
+"""Largest number of words of an answer in a line below a label: more are prose."""
 
 
 def extract_answer(completion: str, forms: Sequence[str] | None = None) -> str | None:
-    """The content of the last final-answer statement, None when there is none.
+    """Content of the last final-answer statement; None: there is none.
 
-    `forms` are those that are read (`answer_forms`); None: all that have a name.
+    `forms`: the forms to read (`answer_forms`); None: all named ones.
     """
     return next(answer_statements(completion, forms), None)
 
 
 def strip_thinking(completion: str) -> str:
-    """What stands after the thinking, such as `<think> ... </think>`; nothing where it has no end.
+    """Text after the thinking, such as `<think> ... </think>`; empty if it has no end.
 
-    A template may have begun it in the prompt, so the end alone shows that there was one.
+    A template may have begun it in the prompt, so an end without a beginning counts too.
     """
     *_, tail = _THOUGHT_END.split(completion)
     answer, *thoughts = _THOUGHT_BEGIN.split(tail, maxsplit=1)
@@ -73,7 +73,7 @@ def strip_thinking(completion: str) -> str:
 
 
 def answer_statements(completion: str, forms: Sequence[str] | None = None) -> Iterator[str]:
-    """The contents of the final-answer statements, the last one first."""
+    """Contents of the final-answer statements, last first."""
     text, sentences = strip_thinking(completion)[-MAX_INSPECTED:], list[str]()
     if text.count("boxed{") > 1:
         text = _BOXES.sub(_join_boxes, text)
@@ -94,7 +94,7 @@ def answer_statements(completion: str, forms: Sequence[str] | None = None) -> It
 
 
 def _join_boxes(boxes: re.Match[str]) -> str:
-    r"""`\boxed{5, 6}` of `\boxed{5} and \boxed{6}`; a box that only repeats is left out."""
+    r"""`\boxed{5, 6}` for `\boxed{5} and \boxed{6}`; repeated boxes are left out."""
     contents = dict.fromkeys(match[1].strip() for match in re.finditer(_BOX, boxes[0]))
     return rf"\boxed{{{', '.join(contents)}}}"
 
@@ -132,7 +132,7 @@ def _match_below(text: str, start: int) -> re.Match[str] | None:
 
 
 def _boxed(text: str, start: int) -> str | None:
-    r"""The content of `\boxed{...}`, whose braces may nest; a bare number after `\boxed`."""
+    r"""Content of `\boxed{...}`, whose braces may nest, or the bare number after `\boxed`."""
     while text.startswith(" {", start) or text.startswith("  ", start):
         start += 1
     if text[start] != "{":

@@ -1,10 +1,10 @@
-"""Reward components that call a model that scores, a judge, or a function of your own.
+"""Reward components that call a reward model, a judge, or a user's function.
 
-The judge says how often a completion beats its siblings (AI feedback without a reward model). Lee
-et al. 2023, "RLAIF" (d-RLAIF), https://arxiv.org/abs/2309.00267. Departure: there the judge grades
-each completion from 1 to 10; here it compares those of a prompt with each other, around a ring
-(`algorithms/judge_readings`), each pair in both orders, for choosing between two answers is what
-`label_judge` asks, and what the embedded model has learned.
+The judge estimates how often a completion beats its siblings (AI feedback without a reward model).
+Lee et al. 2023, "RLAIF" (d-RLAIF), https://arxiv.org/abs/2309.00267. Departure: there the judge
+grades each completion from 1 to 10; here it compares those of a prompt with each other, around a
+ring (`algorithms/judge_readings`), each pair in both orders, since `label_judge` also asks for a
+choice between two answers, on which the embedded model was trained.
 """
 
 from collections import Counter
@@ -30,9 +30,9 @@ Scorer = Callable[[], CompletionRewards]
 
 
 def model_score(scorer: Scorer | None) -> CompletionRewards:
-    """A reward model's, an ensemble's or an outcome model's score.
+    """Score by a reward model, an ensemble or an outcome model.
 
-    Of a process model, its score of each step, as `process` with summed credit.
+    For a process model, its score of each step, as `process` with summed credit.
     """
     if scorer is None:
         raise ValueError("it needs a model: name another reward, `on: rewards/<name>`")
@@ -42,13 +42,13 @@ def model_score(scorer: Scorer | None) -> CompletionRewards:
 def step_scores(
     scorer: Scorer | None, credit: Literal["sum", "min"], zero: Share
 ) -> CompletionRewards:
-    """P(right so far) - zero at the last token of each step, or of the worst step alone.
+    """P(right so far) - zero at the last token of each step, or of only the worst step.
 
-    Steps are paid when they end: PPO credits them there, and the advantage `step_zscore` gives a
-    token what the steps from its own on earn. Summed credit pays for every further step above
-    `zero`, so the policy learns to write more of them, or, where most are below, fewer; min credit
-    (`token_advantages`), where the worst step's reward is the only one, does not. With `zero` 0.5 a
-    step that is rather wrong costs; `step_zscore` does not see it.
+    The reward of a step is at its end: PPO credits it there, and the advantage `step_zscore` of a
+    token sums the rewards of its step and later ones. Summed credit rewards every further step
+    above `zero`, so the policy learns to write more steps, or, if most are below, fewer; min credit
+    (`token_advantages`), with only the worst step's reward, does not. With `zero` 0.5 a step that
+    is probably wrong has a negative reward; `step_zscore` is not changed by `zero`.
     """
     scored = model_score(scorer)
     rewards, ends = scored.step_rewards, scored.step_ends
@@ -67,16 +67,16 @@ def win_rate(
     constitution: Literal["correct", "harmless", "none"],
     min_option_mass: Share,
 ) -> CompletionRewards:
-    """The row's policy compares the completions of a prompt.
+    """Win rate of each completion against others of its prompt, by the row's policy as the judge.
 
-        value = mean over its comparisons of  P(it is better),  in [0, 1]
+        value = mean over its comparisons of  P(completion is better),  in [0, 1]
 
-    The values of a prompt's completions have the mean 1/2 whatever they are worth: they tell the
-    completions of one prompt apart, and never show that a policy improves.
+    The mean over a prompt's completions is always 1/2: the values rank the completions of one
+    prompt, but cannot show that a policy improves.
 
-    Equal texts are a draw, 1/2, unasked. So is a comparison without a verdict, because its message
-    is too long for the judge or because the judge chooses neither option: a run should not end on
-    one odd completion. How many there are is logged.
+    Equal texts count 1/2 without a comparison. So does a comparison without a verdict (its message
+    is too long for the judge, or the judge chooses neither option), since one odd completion should
+    not end a run. Their number is logged.
 
     Each prompt has a principle of `constitution`, the same for all its completions in every step.
     A comparison with less probability than `min_option_mass` on the options has no verdict.
@@ -91,7 +91,7 @@ def win_rate(
         principle = prompts.draw_principle(derive_seed(0, "principle", prompt.id))
         both = prompts.both(prompt.question, texts[a], texts[b], principle)
         requests.append(both if texts[a] != texts[b] else ())
-    # Completions repeat each other: the same question is asked once.
+    # Completions may be equal: the same request is sent once.
     unique = list(dict.fromkeys(chain(*requests)))
     choices = dict(zip(unique, judge_messages(judge, unique), strict=True)) if unique else {}
     comparisons = [
@@ -103,9 +103,9 @@ def win_rate(
     if num_pairs >= MIN_COMPARISONS and not outcomes["judged"]:
         raise ValueError(
             f"the judge has no verdict on any of {num_pairs} comparisons: {outcomes['too_long']} "
-            f"are longer than it can read, and in {outcomes['no_answer']} it gives the options "
+            f"are too long for it, and in {outcomes['no_answer']} it gives the options "
             f"less than min_option_mass {min_option_mass}: take one with more positions, or a "
-            f"policy that has learned to judge (train_sft's `tasks`)"
+            f"policy that was trained to judge (train_sft's `tasks`)"
         )
     number, num_read = len(texts), count_judge_tokens(list(choices.values()))["read_tokens"]
     wins = [(comparison.p_first, 1 - comparison.p_first) for comparison in comparisons]
@@ -131,7 +131,7 @@ class Comparison(NamedTuple):
 
 
 def read_comparison(orders: Sequence[Judgement | None], min_option_mass: float) -> Comparison:
-    """One of both orders, None where they are too long to be read; equal texts have none."""
+    """Comparison from both orders (None: too long for the judge); equal texts have no orders."""
     if not orders:
         return Comparison(outcome="identical")
     judgements = [judgement for judgement in orders if judgement is not None]

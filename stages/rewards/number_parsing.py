@@ -1,7 +1,7 @@
-"""Read an answer as an exact number: the cheap rule of the answer checker.
+"""Parse an answer to an exact number: the cheap rule of the answer checker.
 
-Digits are ASCII only, so no look-alike (other scripts, superscripts) can pass for the gold answer.
-Nothing is rounded and nothing of the text is evaluated.
+Only ASCII digits count, so no look-alike (other scripts, superscripts) can pass for the gold
+answer. Nothing is rounded, and no text is evaluated.
 """
 
 import math
@@ -13,9 +13,9 @@ from itertools import takewhile
 from stages.rewards.units import ABBREVIATIONS, unit_name
 
 MAX_CHARACTERS = 200
-"""A longer answer is not an answer."""
+"""Longest text that can be a number."""
 MAX_DIGITS = 60
-"""Longer digit strings are unreadable; Python's own limits on them are never reached."""
+"""Most digits that can be a number, far below Python's limit on digit strings."""
 
 _MULTIPLIERS = {
     "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9,
@@ -40,21 +40,21 @@ _NOT_UNITS = NUMBER_WORDS | frozenset((
 ))  # fmt: skip
 _UNIT_LETTERS = frozenset("mgshlLCF")
 _SPACED_UNIT_LETTERS = _UNIT_LETTERS | frozenset("NJWV")
-"""Of a letter after a space: `5 N`; `5N` may be a product."""
+"""Units of one letter after a space: `5 N`; `5N` may be a product."""
 _SHORT_UNITS = ABBREVIATIONS | frozenset(("am", "pm", "AM", "PM", "st", "nd", "rd", "th"))
-"""Of two letters, or three without a space before them; any other is a product of variables."""
+"""Units of two letters, or three without a space before; others are products of variables."""
 PRODUCT_IN_ORDER = (
     r"(?=[a-z]{3})(?![a-z]+s\b|(?:bst|btw|cry|cst|dry|mst|npv|pry|pst)\b)"
     r"(?:abc?d?|b?c?d?)k?m?n?p?q?r?s?t?v?w?x?y?z?(?![A-Za-z])"
 )
-"""Variables in the order of the alphabet, as `xyz` and `abc`: no word, and no plural as `kms`."""
+"""Variables in alphabetical order, as `xyz` and `abc`; not a word, nor a plural such as `kms`."""
 _HALF_DAY = re.compile(r"\b([ap])\.m\b", re.IGNORECASE)
 _PART = re.compile(r"[\s%]*of (?:an?|the) (?=[a-z]{3})")
-"""`3/4 of a cup` is 3/4, and `3/4 of a dozen` is not."""
+"""Part of a unit: `3/4 of a cup` is 3/4, but `3/4 of a dozen` is not."""
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 _SPACED = r"\d{1,3}(?: \d{3})+"
 _NEARLY = re.compile(r"^(?:\\approx(?![A-Za-z])|≈|(?:approximately|about|roughly)\b) ?")
-"""What is nearly a number is the number: nothing is rounded to it."""
+"""Mark of an approximate number, which counts as the number: nothing is rounded to it."""
 _NUMBER = re.compile(
     rf"(?:(?:USD|EUR|GBP|INR|Rs\.?) ?)?"
     rf"(?P<sign>[-+\u2212\u2013]?) ?[$€£¥₹]? ?(?P<sign2>[-\u2212\u2013]?)(?:"
@@ -71,7 +71,7 @@ _LATEX = (
     (re.compile(r"(?<=\d),\\!\s*(?=\d)"), ","),
     (re.compile(r"\b(?:US|CA|AU|NZ|HK)(?=\\?\$)"), ""),
     (re.compile(r"(?<=\d)\\[!,;: ](?=\d{3}(?!\d))", re.ASCII), ""),
-    # Nothing makes a number of two, or a product of a power: `4\\,2`, `4__2`.
+    # A space, lest two numbers become one, or a power a product: `4\\,2`, `4__2`.
     (re.compile(r"(?<=\d)\\[!,;: ](?=\d)|(?<=\w)(?:[*_`~]{2}|[$`])(?=\w)", re.ASCII), " "),
     (
         re.compile(
@@ -127,13 +127,13 @@ _AMBIGUOUS_COMMAS = re.compile(
 
 
 def has_ambiguous_commas(text: str) -> bool:
-    """Whether it may be one number or several: `1,23,456`, `1,000,00`, `1,5e3`, `1,5 Millionen`."""
+    """Whether a text may be one or several numbers: `1,23,456`, `1,000,00`, `1,5 Millionen`."""
     match = _AMBIGUOUS_COMMAS.fullmatch(text) if "," in text else None
     return match is not None and parse_number(text) is None
 
 
 def strip_markup(text: str) -> str:
-    r"""`text` without LaTeX and Markdown dressing: `$\frac{3}{4}$` becomes `3/4`."""
+    r"""`text` without LaTeX and Markdown markup: `$\frac{3}{4}$` becomes `3/4`."""
     text = text.strip()
     if len(text) > 2 and (text[0], text[-1]) in _QUOTES:
         text = text[1:-1].strip()
@@ -148,18 +148,18 @@ def strip_markup(text: str) -> str:
 
 
 def mark_powers(text: str) -> str:
-    """Python's `x**2` as `x^{2}`; what stands between two `**` is bold."""
+    """`text` with Python's `x**2` as `x^{2}`; text between two `**` is bold."""
     return text if text.lstrip(" $").startswith("**") else _POWER.sub(r"^{\1}", text)
 
 
 @lru_cache(maxsize=65536)
 def parse_number(text: str) -> Fraction | None:
-    r"""The exact value of an answer, None when it is not one number with, perhaps, a unit.
+    r"""The exact value of an answer; None if it is not one number, with or without a unit.
 
-    Read are signs, thousands separators in groups of three, decimals, `3/4`, `2 1/2`, `1e3`,
-    `\frac{3}{4}`, `7 x 10^3`, `\approx` or `about`, currency signs, and words
-    after it (`18 dollars`, `3 hundred thousand`). A percent sign is a unit: `50%` is 50, never
-    0.5. A second number (`5 or 7`, `3:30`) or another word before it makes it unreadable.
+    A number may have a sign, thousands separators in groups of three, decimals, `\approx` or
+    `about`, a currency sign, words after it (`18 dollars`, `3 hundred thousand`), or the form
+    `3/4`, `2 1/2`, `1e3`, `\frac{3}{4}` or `7 x 10^3`. A percent sign is a unit: `50%` is 50, never
+    0.5. With a second number (`5 or 7`, `3:30`) or another word before it there is no value.
     """
     if len(text) > MAX_CHARACTERS:
         return None
@@ -189,7 +189,7 @@ _REPEATING = re.compile(r"\$?(-?)(\d*)\.(\d*)\\(?:overline|bar|dot)\{(\d{1,20})\
 
 
 def _repeating(text: str) -> Fraction | None:
-    r"""`0.1\overline{6}` as 1/6: the digits under the bar without end."""
+    r"""Value of a repeating decimal: 1/6 for `0.1\overline{6}`."""
     match = _REPEATING.fullmatch(text.strip().replace(" ", ""))
     if match is None:
         return None
@@ -213,7 +213,7 @@ def _magnitude(match: re.Match[str]) -> Fraction | None:
 
 
 def unit_scale(tail: str) -> int | None:
-    """What the words after a number multiply it by, 1 for a unit; None: they are no unit."""
+    """Factor by which the words after a number multiply it, 1 for a unit; None: not a unit."""
     part = _PART.match(tail) if "of " in tail else None
     tail = tail if part is None else tail[part.end() :]
     words = _WORD.findall(_HALF_DAY.sub(r"\1m", tail) if "." in tail else tail)
@@ -242,12 +242,12 @@ def unit_scale(tail: str) -> int | None:
         return None  # `2 zillion`
     factors = [_MULTIPLIERS.get(word) for word in lowered]
     leading = [] if part is not None else list(takewhile(bool, factors))
-    # `7 groups of a hundred`: who knows.
+    # `7 groups of a hundred` is ambiguous.
     return math.prod(filter(None, leading)) if not any(factors[len(leading) :]) else None
 
 
 def _slash(match: re.Match[str]) -> str:
-    r"""`2\frac{1}{2}` as `2 1/2`."""
+    r"""Fraction with a slash: `2 1/2` for `2\frac{1}{2}`."""
     top, bottom = match["top"] or match["upper"], match["bottom"] or match["lower"]
     if not all(re.fullmatch(_WHOLE, part.strip(), re.ASCII) for part in (top, bottom)):
         return match[0]

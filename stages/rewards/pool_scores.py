@@ -1,11 +1,11 @@
 """Scores by which one of a problem's samples is chosen, and their weights in a vote.
 
-Rewards that are models, by their names; the policy itself (`mean_logprob`); and what needs no model
-at all: `format` (any completion in the format of the demonstrations, and the majority of those),
-`longest`, `shortest`. A reward that does not beat these has learned nothing worth its cost.
+The scores are those of reward models, by name; of the policy (`mean_logprob`); and three that need
+no model: `format` (any completion in the format of the demonstrations; as a vote, the majority of
+those), `longest` and `shortest`. A reward model that does not beat these is not worth its cost.
 
-How a process model's scores of steps become one score of a completion is chosen on held-out
-solutions (`choose_aggregation`) and frozen in aggregation.json.
+The aggregation of a process model's step scores to one score is chosen on held-out solutions
+(`choose_aggregation`) and frozen in aggregation.json.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ AGGREGATION = "aggregation.json"
 
 
 class Aggregation(Params):
-    """The content of `data/rewards/<process reward>/<seed>/aggregation.json`."""
+    """Content of `data/rewards/<process reward>/<seed>/aggregation.json`."""
 
     best_of: Kind
-    """Aggregation of step scores where the best completion is chosen."""
+    """Aggregation of step scores for the choice of the best completion."""
     weighted: Kind
-    """Aggregation of step scores where completions vote with their scores."""
+    """Aggregation of step scores for a vote weighted by them."""
 
     def write(self, folder: Path) -> None:
         """Write aggregation.json."""
@@ -42,26 +42,26 @@ class Aggregation(Params):
 
 
 def read_aggregation(folder: Path) -> Aggregation:
-    """The choice that a process model's stage wrote there."""
+    """Aggregation that a process model's stage wrote into `folder`."""
     return Aggregation.model_validate_json((folder / AGGREGATION).read_text(encoding="utf-8"))
 
 
 DEFAULT_KIND: Kind = "min"
-"""Where no problem has both a right and a wrong solution: the worst step counts (Zhang et al. 2025,
-https://arxiv.org/abs/2501.07301, section 3.4: for scores learned from people, whose files seldom
-say whether an answer is right)."""
+"""Aggregation if no problem has both a right and a wrong solution: the worst step counts (Zhang et
+al. 2025, https://arxiv.org/abs/2501.07301, section 3.4: for scores learned from people, whose files
+seldom say whether an answer is right)."""
 
 
 def choose_aggregation(
     rows: Sequence[StepLabels], scores: Sequence[Sequence[float]]
 ) -> tuple[Aggregation, dict[str, dict[Kind, float]]]:
-    """The kinds of `selection/step_scores` with the highest accuracy, and the accuracies of all.
+    """Kinds of `selection/step_scores` with the highest accuracy, and the accuracies of all kinds.
 
     Accuracy is the mean over the problems that have right and wrong solutions: of the solution with
     the highest score (`best_of`), and of the answer with the largest sum of scores (`weighted`).
-    Which kind is best follows what the labels mean (Zhang et al. 2025). Rows of whose answer
-    nothing is known are left out, and of the votes problems whose right answers cannot be read.
-    Where no problem is left, the kind is `DEFAULT_KIND` and has no accuracy.
+    The best kind depends on the meaning of the labels (Zhang et al. 2025). Rows with an unknown
+    verdict are left out; so are, from the votes, problems whose right answers cannot be parsed. If
+    no problem is left, the kind is `DEFAULT_KIND` and has no accuracy.
     """
     problems: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
@@ -75,7 +75,7 @@ def choose_aggregation(
         if len(set(right)) == 1:
             continue
         texts = ["\n".join(rows[number].steps) for number in solutions]
-        # A right solution's answer says, as a gold answer does, whether words are answers.
+        # A right solution's answer shows, as a gold answer does, whether words are answers.
         gold = extract_answer(texts[right.index(True)]) or ""
         answers = [read_final_answer(text, gold) for text in texts]
         can_vote = answers[right.index(True)] is not None
@@ -107,12 +107,12 @@ def score_pool(
     prompt: Prompt, pool: Sequence[Completion], rows: Sequence[Score],
     aggregations: Mapping[str, Aggregation],
 ) -> dict[str, SampleScores]:  # fmt: skip
-    """Views of a problem's samples, by name.
+    """Scores and vote weights of a problem's samples, by name of the score.
 
-    Weights are fixed transforms, since a monotone transform changes a vote: the logistic function
-    of a logit (of a Bradley-Terry model the probability to beat an answer of reward 0), a process
-    score as it is, exp of a mean log-prob. The mean log-prob is of the tempered distribution that
-    the samples were drawn from; to choose by it: Chen et al. 2021
+    Vote weights are fixed transforms of scores, since a monotone transform changes a vote: the
+    logistic function of a logit (for a Bradley-Terry model the probability to beat an answer of
+    reward 0), a process score unchanged, exp of a mean log-prob. The mean log-prob is that of the
+    tempered distribution from which the samples were drawn; choice by it: Chen et al. 2021
     (https://arxiv.org/abs/2107.03374), section 3.3.
 
     `rows` are in the order of `pool`; `aggregations` are those of process models.
@@ -145,8 +145,8 @@ def score_pool(
 
 
 def aggregate_steps(steps: Sequence[Sequence[float]], kind: Kind) -> Float[np.ndarray, " sample"]:
-    """The scores of each completion's steps as one."""
-    # Products of the same numbers in another order differ by rounding, and are ties.
+    """One score per completion, aggregated from the scores of its steps."""
+    # Products of the same numbers in another order differ by rounding, and must tie.
     return _round_scores([KINDS[kind](step_scores) for step_scores in steps])
 
 

@@ -1,7 +1,7 @@
 """Expected accuracies of a policy on one problem, from its samples.
 
-The answer checker reads each sample once; from its verdicts follow pass@k, majority@k, best-of-n
-by each score, and votes weighted by it.
+The answer checker checks each distinct sample once; its verdicts give pass@k, majority@k, and, for
+each score, best-of-n and weighted votes.
 """
 
 from collections import defaultdict
@@ -25,16 +25,16 @@ from stages.rewards.final_answer import extract_answer
 
 
 class SampleScores(NamedTuple):
-    """Scores and vote weights of a problem's samples by one method (all are in `pool_scores`)."""
+    """Scores and vote weights of a problem's samples by one method of `pool_scores`."""
 
     values: Float[np.ndarray, " sample"]
-    """The highest is chosen."""
+    """Score of each sample: the highest is chosen."""
     weights: Float[np.ndarray, " sample"] | None
     """Weight of each sample in a vote, from 0 to 1; None: this method gives no weights."""
 
 
 class CheckedCompletion:
-    """A completion, read in every way that is reported."""
+    """Completion with its verdicts by every way to check that is reported."""
 
     def __init__(self, prompt: Prompt, text: str) -> None:
         completion, gold, forms = prompt.whole(text), prompt.gold, prompt.answer_forms
@@ -55,9 +55,9 @@ def evaluate_problem(
     ks: Sequence[int],
     orders: Int[np.ndarray, "draw sample"],
 ) -> ProblemResult:
-    """Evaluation of a policy on one problem: `ks` samples drawn from the pool, chosen by `scores`.
+    """Evaluation of a policy on one problem: choice by `scores` among k samples, for k in `ks`.
 
-    Votes by weight are averaged over the beginnings of `orders` (`votes.nested_subsets`).
+    Weighted votes are averaged over prefixes of `orders` (`votes.nested_subsets`).
     """
     readings = read_each(prompt, [*pool, greedy])
     *samples, of_greedy = (readings[row.completion] for row in [*pool, greedy])
@@ -131,7 +131,7 @@ def summarise_scores(
 def majority_accuracy(
     answers: Sequence[str | None], right: Sequence[bool], *, ks: Sequence[int]
 ) -> Float[np.ndarray, " k"]:
-    """The accuracy of the majority of k of a problem's samples, for each of `ks`."""
+    """Accuracy of the majority vote of k of a problem's samples, for each k of `ks`."""
     numbers, is_right = number_answers(answers, right)
     unreadable = numbers == UNREADABLE
     sizes = np.bincount(numbers[~unreadable], minlength=len(is_right))
@@ -139,9 +139,9 @@ def majority_accuracy(
 
 
 def read_temperatures(samples: Path) -> list[TemperatureResult]:
-    """Accuracy on each problem with a gold answer, at each temperature that it was sampled at.
+    """Accuracy on each problem with a gold answer, at each sampling temperature.
 
-    `samples`: the folder of one policy and seed. A row per problem and file.
+    `samples`: the folder of one policy and seed. One row per problem and file.
     """
     by_split: dict[Split, list[SampledFile]] = defaultdict(list)
     for file in lines.read_lines(samples / temperatures.FILE, SampledFile):
@@ -166,7 +166,7 @@ def read_temperatures(samples: Path) -> list[TemperatureResult]:
 
 
 def read_each(prompt: Prompt, rows: Iterable[Completion]) -> dict[str, CheckedCompletion]:
-    """Readings by text: equal completions are common, and reading one is what takes the time."""
+    """Checked completions by text: equal texts are common, and a check is slow."""
     texts = dict.fromkeys(row.completion for row in rows)
     return {text: CheckedCompletion(prompt, text) for text in texts}
 
@@ -174,9 +174,9 @@ def read_each(prompt: Prompt, rows: Iterable[Completion]) -> dict[str, CheckedCo
 def number_answers(
     answers: Sequence[str | None], right: Sequence[bool]
 ) -> tuple[Int[np.ndarray, " sample"], Bool[np.ndarray, " answer"]]:
-    """Samples' answers numbered, `UNREADABLE` where there is none; and the right numbers.
+    """Number of each sample's answer, `UNREADABLE` without one; whether each number is right.
 
-    Answers are grouped by value, without a look at the gold answer's: a vote has none either.
+    Answers are grouped by value without the gold answer, which a vote does not know either.
     """
     numbers: dict[str, int] = {}
     answer_numbers = [
@@ -191,12 +191,12 @@ def number_answers(
 def read_final_answer(
     completion: str, gold: str = "", forms: answer_checker.Forms = None
 ) -> str | None:
-    """The final answer as a value, one text for all ways to write it; None: none can be read."""
+    """Final answer as a value: one text for all ways to write it; None: none can be parsed."""
     answer = extract_answer(completion, forms)
     return None if answer is None else answer_checker.read_answer(answer, gold)
 
 
 def pool_accuracy(problems: Sequence[tuple[Prompt, Sequence[Completion]]]) -> float:
-    """The share of right samples, over all problems."""
+    """Share of right samples, over all problems."""
     rows = [(prompt, row.completion) for prompt, pool in problems for row in pool]
     return sum(answer_checker.solves_problem(*row) for row in rows) / len(rows)

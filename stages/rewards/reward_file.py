@@ -1,11 +1,11 @@
-"""Definition of a reward: `reward.json` in its folder, or the user's own function in a file.
+"""Definition of a reward: `reward.json` in its folder, or a user's function in a file.
 
     data/rewards/<name>/reward.json        this
-    data/rewards/<name>/<seed>/model/      the model that it asks, where it asks one; of an ensemble
+    data/rewards/<name>/<seed>/model/      the model that it calls, if any; of an ensemble
                                            model/0, model/1, ...
     stages/rewards/own/<word>.py           a function, which a row names: `on: own/<word>`
 
-PPO and GRPO build the reward from that folder alone, and evaluation finds there what can score.
+PPO and GRPO need only that folder to build the reward; evaluation finds reward models there.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from stages.rewards.composition import Composition
 
 NAME = "reward.json"
 OWN, OTHER = "own/", "rewards/"
-"""What `on` begins with where a rule asks a function of the user's, or another reward's model."""
+"""Prefix of `on` of a rule that calls a user's function, or another reward's model."""
 
 
 class PlainAggregate(Params):
@@ -32,7 +32,7 @@ class PlainAggregate(Params):
     kind: Literal["mean", "min"]
 
     def __call__(self, scores: Scores) -> Rewards:
-        """One score of each completion."""
+        """One score per completion."""
         return {"mean": ensemble.mean, "min": ensemble.minimum}[self.kind](scores)
 
 
@@ -43,7 +43,7 @@ class PenalisedAggregate(Params):
     k: float = Field(ge=0)
 
     def __call__(self, scores: Scores) -> Rewards:
-        """One score of each completion."""
+        """One score per completion."""
         if self.kind == "mean_minus_std":
             return ensemble.mean_minus_std(scores, self.k)
         return ensemble.mean_minus_variance(scores, self.k)
@@ -54,25 +54,26 @@ Aggregate = Annotated[
     Field(discriminator="kind"),
     BeforeValidator(spell_out_kind),
 ]
-"""Aggregation of the scores of an ensemble's members; a single model's are left as they are."""
+"""Aggregation of the scores of an ensemble's members; a single model's scores are not changed."""
 MEAN = PlainAggregate(kind="mean")
 
 
 class RewardFile(Params):
-    """Everything about a reward but its model's weights."""
+    """Definition of a reward, without its model's weights."""
 
     kind: Literal["rule", "preference", "outcome", "process"]
     """The stage that made it: `reward_<kind>`."""
     model: Literal["reward", "process", "policy"] | None
-    """What `<seed>/model/` holds: a model (or an ensemble) that scores completions, one that scores
-    their steps, or a policy that judges; null: nothing is asked."""
+    """Content of `<seed>/model/`: a model (or an ensemble) that scores completions, one that scores
+    their steps, or a policy as a judge; null: no model is called."""
     composition: Composition
-    """What is maximised; of a reward that is a model one component, of kind scorer or process."""
+    """Components of the reward; for a reward model one component, of kind scorer or process."""
     aggregate: Aggregate
     own: str | None
     """The user's file in stages/rewards/own/, without `.py`; null: none."""
     own_digest: str | None
-    """Of that file and what it imports: an edit changes this file, so what maximises it reruns."""
+    """Digest of that file and its imports: an edit changes reward.json, so trainings with it
+    rerun."""
 
     @model_validator(mode="after")
     def _has_what_it_asks(self) -> "RewardFile":
@@ -80,13 +81,13 @@ class RewardFile(Params):
         expected = {"policy"} if parts.needs_judge() else {"reward", "process"}
         if parts.needs_model() and self.model not in expected:
             raise ValueError(
-                f"components of kind {sorted(parts.kinds())} ask a model: expected model "
+                f"components of kind {sorted(parts.kinds())} call a model: expected model "
                 f"{' or '.join(sorted(expected))}, found {self.model}"
             )
         if "process" in parts.kinds() and self.model != "process":
             raise ValueError(
-                f"a component of kind process asks for scores of steps: expected model process, "
-                f"found {self.model}. Name a reward made by steps: `on: rewards/<process>`."
+                f"a component of kind process needs scores of steps: expected model process, "
+                f"found {self.model}. Name a reward of kind process: `on: rewards/<process>`."
             )
         if "own" in parts.kinds() and self.own is None:
             raise ValueError(
@@ -98,7 +99,7 @@ class RewardFile(Params):
 def model_reward_file(
     kind: Literal["preference", "outcome", "process"], aggregate: Aggregate | None = None
 ) -> RewardFile:
-    """A reward that is what its model says: a score of each completion, or of each of its steps."""
+    """Reward of a reward model: a score of each completion, or of each of its steps."""
     name, model, value = "score", "reward", {"kind": "scorer"}
     if kind == "process":
         name, model, value = "steps", "process", {"kind": "process", "credit": "sum", "zero": 0.5}
@@ -109,7 +110,7 @@ def model_reward_file(
 
 
 def check_source(composition: Composition, on: str) -> None:
-    """Raise a ValueError if a rule's word `on` is not what its components ask, or `prompts`."""
+    """Raise a ValueError if a rule's `on` is not what its components call, or else `prompts`."""
     scored = bool(composition.kinds() & {"scorer", "process"})
     for prefix, needed in {OWN: "own" in composition.kinds(), OTHER: scored}.items():
         if needed != on.startswith(prefix):
@@ -125,7 +126,7 @@ def write_reward(folder: Path, content: RewardFile) -> None:
 
 
 def read_reward(folder: Path) -> RewardFile:
-    """The reward of a folder `data/rewards/<name>`."""
+    """Definition of the reward in the folder `data/rewards/<name>`."""
     path = folder / NAME
     if not path.is_file():
         raise ValueError(
@@ -136,7 +137,7 @@ def read_reward(folder: Path) -> RewardFile:
 
 
 def read_model_rewards(rewards: Path) -> dict[str, RewardFile]:
-    """By name, the rewards that are models, and so can choose among samples."""
+    """Reward models by name, which can choose among samples."""
     rewards_by_name = {folder.name: read_reward(folder) for folder in sorted(rewards.glob("[!.]*"))}
     return {name: reward for name, reward in rewards_by_name.items() if reward.kind != "rule"}
 

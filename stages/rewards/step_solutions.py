@@ -1,7 +1,7 @@
-"""Solutions in steps: where a step ends, which of a pool are labelled, and their labels.
+"""Solutions in steps: the ends of steps, the choice of solutions to label, and their labels.
 
-The truth of each step of an answer to a generated word problem follows from its question alone. A
-step is right when the solution up to and including it is free of errors:
+For a generated word problem, the truth of each step of an answer follows from the question. A step
+is right if the solution up to and including it has no error:
 
 - A line of working, `a + b = c`, is right when it carries out the next move of the question on the
   value so far, with the right result. White space does not count, and `b + a = c` is the same sum
@@ -13,7 +13,7 @@ step is right when the solution up to and including it is free of errors:
 - A step of several lines is right when all are; one without any is as right as the step before it.
 - Whatever follows a wrong step is wrong: it builds on an error.
 
-So wrong steps may lead to the right answer, but right ones that state an answer never to a wrong.
+So wrong steps may lead to the right answer, but right steps never state a wrong one.
 
 Step labels follow from how often a policy completed each prefix rightly (`label_solutions`). Wang
 et al., "Math-Shepherd" (2024), https://arxiv.org/abs/2312.08935, section 3.3: a step is good so far
@@ -23,7 +23,7 @@ as it can lead to the right answer. With c of K completions right,
     soft estimation (eq. 4)   c / K
 
 Departure: after the last step nothing is left to be completed, so its label is the answer
-checker's verdict itself, which costs nothing and is no estimate.
+checker's verdict, which costs nothing and is not an estimate.
 """
 
 import re
@@ -49,7 +49,7 @@ _SUM = re.compile(r"(-?\d{1,9})([-+*])(\d{1,9})=(-?\d{1,9})", re.ASCII)
 def true_step_labels(
     question: str, steps: Sequence[str], forms: answer_checker.Forms = None
 ) -> list[bool] | None:
-    """Whether each step is right; None where `question` is no generated one: no truth is known."""
+    """Whether each step is right; None: `question` was not generated, so no truth is known."""
     chain = word_problems.read_question(question)
     if chain is None:
         return None
@@ -76,7 +76,7 @@ def true_step_labels(
 
 
 def _carried_out(line: str, value: int, todo: Sequence[Move]) -> int | None:
-    """Which of the moves to do `line` carries out on `value` rightly, None when it does not."""
+    """Index of the move in `todo` that `line` carries out rightly on `value`, or None."""
     match = _SUM.fullmatch("".join(line.split()))
     if match is None:
         return None
@@ -92,22 +92,22 @@ def _carried_out(line: str, value: int, todo: Sequence[Move]) -> int | None:
 
 
 class Solution(NamedTuple):
-    """A completion of a problem, in steps that have no labels yet."""
+    """A completion of a problem in steps, not labelled yet."""
 
     prompt: Prompt
     row: StepLabels
 
     def prefixes(self) -> list[tuple[int, ...]]:
-        """The tokens up to and including each step but the last: those that can be completed."""
+        """Tokens up to and including each step but the last: the prefixes that can be completed."""
         return [tuple(prefix) for prefix in accumulate(self.row.step_ids)][:-1]
 
 
 def choose_solutions(
     problems: Problems, decode: Decode, separator: str, max_per_problem: int
 ) -> list[Solution]:
-    """Of each problem the first `max_per_problem` different completions that ended by themselves.
+    """First `max_per_problem` different completions of each problem that were not truncated.
 
-    One that was cut has no last step: neither its truth nor its label would mean anything.
+    A truncated one has no last step: neither its truth nor its label would mean anything.
     """
     chosen = []
     for prompt, pool in problems:
@@ -120,7 +120,7 @@ def choose_solutions(
 
 
 def finished_solutions(problems: Problems, decode: Decode, separator: str) -> list[Solution]:
-    """Every completion that ended by itself, equal ones each for itself: as the policy samples."""
+    """All completions that were not truncated, with duplicates, as the policy samples."""
     rows = [(prompt, row) for prompt, pool in problems for row in pool]
     return [
         split_solution(prompt, row, decode, separator)
@@ -135,7 +135,7 @@ def solution_prefixes(solutions: Iterable[Solution]) -> Iterator[tuple[Prompt, t
 
 
 def split_solution(prompt: Prompt, row: Completion, decode: Decode, separator: str) -> Solution:
-    """One completion, split and checked; around a step's text there is no white space."""
+    """One completion, split and checked; a step's text has no white space around it."""
     step_ids = split_steps(row.completion_ids, decode, separator)
     steps = [decode(ids).strip() for ids in step_ids]
     labels = StepLabels(
@@ -150,7 +150,7 @@ def split_solution(prompt: Prompt, row: Completion, decode: Decode, separator: s
 
 Kind = Literal["hard", "soft"]
 Labelled = tuple[StepLabels, list[PrefixCount]]
-"""A solution's row, and the counts of each step but the last; none where labels are the truth."""
+"""A solution's row, and the counts of each step but the last; none if labels are the truth."""
 
 
 def label_solutions(
@@ -193,6 +193,6 @@ def label_by_truth(solutions: Iterable[Solution]) -> list[Labelled]:
 
 
 def unlabelled_rows(solutions: Iterable[Solution], have: Iterable[StepLabels]) -> list[StepLabels]:
-    """The solutions that are not among the labelled that we have, as rows without labels."""
+    """Rows without labels, of the solutions that are not in `have`."""
     keys = {(row.id, row.index) for row in have}
     return [row for _, row in solutions if (row.id, row.index) not in keys]

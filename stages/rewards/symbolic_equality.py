@@ -1,21 +1,20 @@
 """Equality of mathematical expressions by math-verify, in processes with hard limits.
 
-A verdict follows from the two expressions, not from the clock or from other checks. What would make
-numbers or sums too large is refused by its text, and what has another value is unequal
-(`expression_bounds`). If the values agree, algebra may take `MAX_CALLS` calls of Python
-functions, a second or two, and `MAX_CALLS_WITHOUT_VALUE` if one of them is not known; then the
-expressions count as unequal. So a batch of wrong answers, however large the sums are that they
-would make, takes milliseconds each, and at most half of this limit. (The number differs by a
-thousandth between workers, in which objects have other addresses.) There is no budget of seconds,
-and none of a batch: seconds are others on another machine, and what a batch has left depends on the
-answers beside; a verdict that does is not reproduced. Limits on CPU time and memory
-are only for what neither foresees. A check that meets a limit is logged and counted in `counts`: it
-is never silent.
+A verdict depends only on the two expressions, not on the clock or on other checks. Expressions that
+would make numbers or sums too large are refused by their texts, and those with different values are
+unequal (`expression_bounds`). If the values agree, algebra may take `MAX_CALLS` calls of Python
+functions, a second or two, and `MAX_CALLS_WITHOUT_VALUE` if a value is unknown; above that the
+expressions count as unequal. So wrong answers, however large their sums would be, take milliseconds
+each, and at most half of this limit. (The number of calls differs by a thousandth between workers,
+since objects have other addresses.) There is no budget of seconds, which differ between machines,
+and none per batch, whose rest would depend on the other answers: such verdicts would not be
+reproducible. Limits on CPU time and memory are only for unforeseen cases. A check that reaches a
+limit is logged and counted in `counts`, never silent.
 
-The worker is this file run as a program, so it imports nothing of the project: one JSON request a
-line in, one answer a line out. It forks a process for each check, so that no check finds what
-another has left in sympy's caches. If its parent dies, the kernel's alarm ends it when it is busy,
-and the end of its input when it is idle.
+The worker is this file run as a program, so it imports nothing of the project: one JSON request per
+line in, one answer per line out. It forks a process for each check, so that no check depends on
+what another left in sympy's caches. If its parent dies, the end of its input ends the worker, and
+the kernel's alarm ends the check.
 """
 
 import gc
@@ -38,26 +37,26 @@ from typing import Any
 MAX_CALLS = 1_500_000
 """Calls of Python functions in a check; two gold answers of MATH-500 take at most 1,200,000."""
 MAX_CALLS_WITHOUT_VALUE = 750_000
-"""`7x^2+16y^2=112` against the equation of an ellipse takes 550,000."""
+"""Calls in a check of unknown value; `7x^2+16y^2=112` against an ellipse takes 550,000."""
 MAX_TERMS_WITHOUT_VALUE = 100
-"""Of a sum that is left when all is expanded, where the value of an expression is not known."""
+"""Largest number of terms after expansion, if the value of an expression is unknown."""
 CPU_SECONDS = 20
-"""Of a check, for a loop in C that counts as one call."""
+"""CPU time of a check, for a loop in C that counts as one call."""
 WAIT_SECONDS = 300
-"""Until a check has had its CPU time on a busy machine."""
+"""Wall time of a check, enough for its CPU time on a busy machine."""
 START_SECONDS = 120
 MEMORY_BYTES = 2 * 1024**3
 DIGITS = 70
-"""To which values are compared where algebra decides nothing: more than an answer may have."""
+"""Digits to which values are compared if algebra is undecided: more than an answer may have."""
 logger = logging.getLogger(__name__)
 
 
 counts: Counter[str] = Counter()
-"""`checks` of this process since it started; of these `refused` by their text, and `errors`."""
+"""Number of `checks` since this process started, of those `refused` by text, and of `errors`."""
 
 
 class _Verifier:
-    """The worker process, started when first needed; one check at a time."""
+    """Client of the worker process, started when first needed; one check at a time."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -66,15 +65,16 @@ class _Verifier:
     def ask(self, answer: str, gold: str, calls: int) -> bool:
         worker = self.running_worker()
         assert worker.stdin is not None
-        request = {"answer": answer, "gold": gold, "calls": calls, "seconds": CPU_SECONDS}
+        limits = {"calls": calls, "cpu_seconds": CPU_SECONDS, "wait_seconds": WAIT_SECONDS}
+        request = {"answer": answer, "gold": gold} | limits
         try:
             worker.stdin.write(json.dumps(request).encode() + b"\n")
             worker.stdin.flush()
             reply = _reply(worker)
         except (BrokenPipeError, EOFError):
-            reply = {"error": "the worker process died (out of memory or time?)"}
+            reply = {"error": "the worker process died (out of memory?)"}
             _stop(worker)
-        except BaseException:  # a time limit of the caller's: the next reply would be of this one
+        except BaseException:  # the caller's time limit: the next reply would be to this request
             _stop(worker)
             raise
         if "error" in reply:
@@ -84,9 +84,9 @@ class _Verifier:
     def running_worker(self) -> subprocess.Popen[bytes]:
         if self.worker is not None and self.worker.poll() is None:
             return self.worker
-        # With -P nothing of the folder that the file lies in may shadow a library.
+        # With -P no module in this file's folder can shadow a library.
         command = [sys.executable, "-P", __file__]
-        # The order of sets, and with it the number of calls, depends on the seed of hashes.
+        # The order of sets, and so the number of calls, depends on the hash seed.
         environment = os.environ | {"PYTHONHASHSEED": "0"}
         self.worker = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
@@ -96,8 +96,8 @@ class _Verifier:
         except EOFError as error:
             _stop(self.worker)
             raise RuntimeError(
-                f"the math-verify worker did not start within {START_SECONDS} s. Check that "
-                f"`{sys.executable} -c 'import math_verify'` works."
+                f"the math-verify worker did not start (or not within {START_SECONDS} s). Check "
+                f"that `{sys.executable} -c 'import math_verify'` works."
             ) from error
         except BaseException:
             _stop(self.worker)
@@ -110,8 +110,8 @@ _verifier = _Verifier()
 
 @lru_cache(maxsize=65536)
 def are_equal(answer: str, gold: str) -> bool:
-    """Whether math-verify takes both expressions for the same; from any thread."""
-    # not above: the worker has nothing of the project
+    """Whether math-verify finds both expressions equal; may be called from any thread."""
+    # Not at the top: the worker imports nothing of the project.
     from stages.rewards import expression_bounds
 
     with _verifier.lock:
@@ -136,7 +136,7 @@ def _count_failure(kind: str, answer: str, gold: str, reason: str) -> None:
 
 
 def _reply(worker: subprocess.Popen[bytes]) -> dict[str, object]:
-    """The worker's next line, which comes whole (`_say`); its own alarm ends a wait."""
+    """Worker's next line, which comes whole (`_say`); alarms end its start and its checks."""
     assert worker.stdout is not None
     line = os.read(worker.stdout.fileno(), 65536)
     if not line:
@@ -163,17 +163,17 @@ WARM_UP = (
     (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\binom{5}{2}"),
     (r"x \geq 3", r"x \leq 2"),
 )
-"""Checked before any fork: the parser and sympy keep of these what most others need."""
+"""Pairs to check before any fork: they fill caches of the parser and sympy that most checks use."""
 
 
 class TooManyCallsError(BaseException):
-    """Passes the handlers of `Exception` in sympy."""
+    """Error that handlers of `Exception` in sympy do not catch."""
 
 
 def work() -> None:
     """Answer requests until the input ends.
 
-    An allocation above `MEMORY_BYTES` is a MemoryError, where the kernel makes it one: on Linux.
+    On Linux, an allocation above `MEMORY_BYTES` is a MemoryError.
     """
     # The default action of SIGALRM needs no Python code to run: it works in a C loop, too.
     signal.alarm(START_SECONDS)
@@ -184,7 +184,7 @@ def work() -> None:
     from math_verify import parse, verify
     from math_verify.parser import LatexExtractionConfig
 
-    # With `units` it would leave out the h of `\pi r^2 h`, the 3t of `2x + 3t` and the ab of `2ab`.
+    # With `units` it would drop the h of `\pi r^2 h`, the 3t of `2x + 3t` and the ab of `2ab`.
     normalization = NormalizationConfig(malformed_operators=True, nits=True, units=False)
     extraction = [LatexExtractionConfig(normalization_config=normalization)]
     parse_answer = partial(
@@ -198,7 +198,7 @@ def work() -> None:
         parsed = parse_answer(f"${decimals_as_fractions(text)}$")
         if not _IMAGINARY.search(text):
             return parsed
-        # it reads i as a variable
+        # math-verify parses i as a variable
         return [
             value.subs(letters[0], sympy.I)
             if (letters := [v for v in getattr(value, "free_symbols", ()) if v.name == "i"])
@@ -211,22 +211,21 @@ def work() -> None:
 
     for gold, answer in WARM_UP:
         check({"gold": gold, "answer": answer})
-    gc.freeze()  # or each fork would copy what the collector touches
+    gc.freeze()  # otherwise each fork would copy the pages that the collector touches
     signal.alarm(0)
     _say({"ready": True})
     for line in sys.stdin:
-        signal.alarm(WAIT_SECONDS)
         if (process := os.fork()) == 0:
             _reply_to(check, json.loads(line))
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        signal.alarm(0)
         if status:
-            _say({"error": f"it ended with {status}, out of CPU time or memory"})
+            _say({"error": f"it ended with {status}, out of time or memory"})
 
 
 def _reply_to(check: Callable[[dict[str, Any]], bool], request: dict[str, Any]) -> None:
-    """Do a check in this process, which ends with it."""
-    seconds, calls = request["seconds"], 0
+    """Run a check in this process, and end the process."""
+    signal.alarm(request["wait_seconds"])  # not inherited by a fork
+    seconds, calls = request["cpu_seconds"], 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:  # noqa: ARG001
         nonlocal calls
@@ -258,7 +257,7 @@ _DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d*)\.(\d+)", re.ASCII)
 
 
 def decimals_as_fractions(text: str) -> str:
-    """Decimals as fractions: math-verify would round them, and 3.1415927 be pi."""
+    """Text with decimals as fractions: math-verify would round them, and 3.1415927 would be pi."""
 
     def fraction(match: re.Match[str]) -> str:
         digits = (match[1] + match[2]).replace(",", "")
@@ -268,7 +267,7 @@ def decimals_as_fractions(text: str) -> str:
 
 
 def _say(reply: Mapping[str, object]) -> None:
-    # At once, and shorter than a pipe's buffer: it is never read in pieces.
+    # In one write, shorter than a pipe's buffer, so that it is never read in pieces.
     os.write(sys.stdout.fileno(), json.dumps(reply).encode() + b"\n")
 
 

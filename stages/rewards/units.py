@@ -1,8 +1,8 @@
-r"""Units and opposite words after a number: two answers of equal value may differ in them.
+r"""Units and opposite words after a number, in which two answers of equal value may differ.
 
-A unit that only one of the answers states does not count, nor does a word that is in neither table
-below: `5`, `5 m` and `5 apples` are equal. `12 hours` and `12 hr` are equal; `12 hours` and `12
-minutes` are not, nor are `5 am` and `5 pm`. Nothing is converted: `60 minutes` is not `1 hour`.
+A unit in only one of the answers does not count, nor does a word in neither table below: `5`, `5 m`
+and `5 apples` are equal. `12 hours` and `12 hr` are equal; `12 hours` and `12 minutes` are not, nor
+are `5 am` and `5 pm`. Nothing is converted: `60 minutes` is not `1 hour`.
 """
 
 import re
@@ -22,18 +22,18 @@ _SPELLINGS = {
     "kilowatt": "kW", "volt": "V", "pascal": "Pa", "hertz": "Hz",
     "mile/hour": "mph", "kilometer/hour": "kph kmh",
 }  # fmt: skip
-"""Name of a unit -> other spellings. Plurals follow a rule, and so do `metre` and `litre`."""
+"""Name of a unit -> other spellings. A rule covers plurals, `metre` and `litre`."""
 _OPPOSITES = (
     ("am", "pm"), ("celsius C", "fahrenheit F", "kelvin K"), ("left", "right"),
     ("clockwise", "counterclockwise anticlockwise"), ("before", "after"), ("older", "younger"),
     ("north", "south", "east", "west", "northeast", "northwest", "southeast", "southwest"),
     ("increase rise gain profit more up", "decrease fall loss less fewer down"),
 )  # fmt: skip
-"""Words that exclude each other, with those that mean the same; their plurals and participles."""
+"""Groups of words that exclude each other, with synonyms; plurals and participles count too."""
 
 
 def _index(spellings: Mapping[str, str]) -> dict[str, str]:
-    """Spelling -> name, also in lower case where it has more than a letter."""
+    """Spelling -> name, also in lower case if it has more than one letter."""
     pairs = [
         (spelling, name)
         for name, synonyms in spellings.items()
@@ -51,7 +51,7 @@ ABBREVIATIONS = frozenset(
     for plural in ("", "s")
     if spelling.isalpha() and (len(spelling) > 1 or not plural)
 )
-"""In the case in which they are written: `5 kN`, where `5 KN` may be a product."""
+"""Abbreviations, case-sensitive: `5 kN`, while `5 KN` may be a product."""
 _SIDES = [
     _index({words.split()[0]: " ".join(words.split()[1:]) for words in group})
     for group in _OPPOSITES
@@ -111,7 +111,7 @@ def _are_different(name: str | None, other_name: str | None) -> bool:
 
 
 def read_unit(text: str) -> Unit:
-    """The unit and the words that an answer ends in, the currency that it begins with."""
+    """Unit and words at the end of an answer, or the currency at its beginning."""
     if _UNITLESS.fullmatch(text):
         return NO_UNIT
     is_dollar, currency = _DOLLAR.search(text), _CURRENCY.search(text)
@@ -139,12 +139,12 @@ def _first_unit(words: Sequence[str]) -> str | None:
 
 
 def unit_name(word: str) -> str | None:
-    """The one name of a unit in any spelling; None: it is another word."""
+    """Name of a unit in any spelling; None: the word is not a unit."""
     return _find_name(word, _NAMES, ("s", "es"))
 
 
 def _are_opposite(words: Sequence[str], other_words: Sequence[str]) -> bool:
-    """Whether they have different words of those that exclude each other."""
+    """Whether both have words that exclude each other."""
     for names in _SIDES:
         sides, other_sides = (
             {name for word in side if (name := _find_name(word, names, ("s", "es", "d", "ed")))}

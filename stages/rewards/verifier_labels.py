@@ -1,21 +1,21 @@
 """Labels from the answer checker's verdicts on a pool: pairs, demonstrations, outcomes.
 
-The label of a pair of a right and a wrong completion is the checker's, so it is about the final
-answer only: a completion that reaches the right number by wrong steps counts as right. Labels can
-be made wrong on purpose (`flip_labels`), to measure how much noise a reward model tolerates.
+A pair has a right and a wrong completion by the checker, which checks only the final answer: a
+completion that reaches the right number by wrong steps counts as right. `flip_labels` makes labels
+wrong on purpose, to measure how much noise a reward model tolerates.
 
-Demonstrations are a policy's own completions that the checker accepts: rejection-sampling
-fine-tuning (Yuan et al. 2023, https://arxiv.org/abs/2308.01825), best of N by a verifier (RAFT,
-Dong et al. 2023, https://arxiv.org/abs/2304.06767). Departures: distinct means different tokens,
-where Yuan et al. compare the equations; if a problem has more right completions than may be kept,
-a random draw decides between them, so that short ones are not preferred.
+Demonstrations are a policy's completions that the checker accepts: rejection-sampling fine-tuning
+(Yuan et al. 2023, https://arxiv.org/abs/2308.01825), best of N by a verifier (RAFT, Dong et al.
+2023, https://arxiv.org/abs/2304.06767). Departures: distinct means different tokens, where Yuan et
+al. compare the equations; if a problem has more right completions than the limit, a random draw
+selects among them, so that short ones are not preferred.
 
-Outcomes train an outcome reward model. In a pool a problem is mostly right or mostly wrong, so
-completions taken as they are teach how hard it is, which no choice among them needs
-(`algorithms/statistics/score_quality`). So all right completions of a problem together weigh 1/2
-and all wrong ones 1/2; one class alone, which teaches nothing but its base rate, is left out or
-weighs `one_class_weight` in all. What is learned is P(right) had right and wrong been equally
-likely beforehand: a score to choose by, which in a pool that is mostly wrong is too high.
+Outcomes train an outcome reward model. In a pool, a problem's completions are mostly right or
+mostly wrong, so unweighted ones teach how hard the problem is, which is useless for a choice among
+them (`algorithms/statistics/score_quality`). So a problem's right completions together weigh 1/2,
+and its wrong ones 1/2; a problem with only one class, which teaches only a base rate, is left out
+or weighs `one_class_weight` in all. The model learns P(right) for a prior of 1/2: a score to choose
+by, which is too high in a pool that is mostly wrong.
 """
 
 import math
@@ -38,12 +38,12 @@ class CheckedProblem(NamedTuple):
 
     prompt: Prompt
     right: list[Completion]
-    """Their final answer is right; a completion that was cut after it is, too."""
+    """Completions with a right final answer, also those that were truncated after it."""
     wrong: list[Completion]
 
 
 def check_pool(prompt: Prompt, pool: Sequence[Completion]) -> CheckedProblem:
-    """The verdicts on one problem's completions."""
+    """Verdicts on one problem's completions."""
     sides: dict[bool, list[Completion]] = {True: [], False: []}
     for row in pool:
         sides[answer_checker.solves_problem(prompt, row.completion)].append(row)
@@ -51,15 +51,15 @@ def check_pool(prompt: Prompt, pool: Sequence[Completion]) -> CheckedProblem:
 
 
 def drop_repeats(rows: Sequence[Completion]) -> list[Completion]:
-    """The first of each group of completions with the same tokens, in the order of their last ones.
+    """First of each set of completions with the same tokens, in the order of the sets' last ones.
 
-    What is drawn from these by a seed depends on their order.
+    Later draws by a seed depend on this order.
     """
     return list({tuple(row.completion_ids): row for row in reversed(rows)}.values())[::-1]
 
 
 class LabelledPairs(NamedTuple):
-    """Preference pairs of a problem's pool, with the verdicts that they are made of."""
+    """Preference pairs of a problem's pool, with the verdicts behind them."""
 
     preferences: list[Preference]
     checked: CheckedProblem
@@ -70,9 +70,9 @@ def label_pairs(
 ) -> LabelledPairs:
     """Preference pairs of a problem, at most `max_pairs`.
 
-    Chosen: answers right and ended by itself. Rejected: answers wrong, ended or cut. A right one
-    that was cut is neither: chosen, it would teach not to stop; rejected, that its answer is wrong.
-    Equal completions count once.
+    Chosen: right, and not truncated. Rejected: wrong, truncated or not. A right but truncated one
+    is neither: chosen, it would teach not to stop; rejected, that its answer is wrong. Equal
+    completions count once.
     """
     checked = check_pool(prompt, pool)
     finished = [row for row in checked.right if row.finish_reason == "stop"]
@@ -84,7 +84,7 @@ def label_pairs(
 
 
 def summarise_pairs(labelled: Sequence[LabelledPairs]) -> dict[str, int | float]:
-    """Problems by what became of them, pairs, and mean lengths in tokens (end token included)."""
+    """Number of problems by result, number of pairs, and mean lengths in tokens (with the end)."""
     pairs = [pair for problem in labelled for pair in problem.preferences]
     checked = [pool.checked for pool in labelled]
     both = [pool for pool in checked if pool.right and pool.wrong]
@@ -94,7 +94,7 @@ def summarise_pairs(labelled: Sequence[LabelledPairs]) -> dict[str, int | float]
         "problems_with_pairs": sum(bool(pool.preferences) for pool in labelled),
         "problems_all_correct": sum(not pool.wrong for pool in checked),
         "problems_all_wrong": sum(not pool.right for pool in checked),
-        # They have no pair, as every right completion was cut.
+        # Without pairs, since every right completion was truncated.
         "problems_right_only_cut": ends.count({"length"}),
         "pairs": len(pairs),
         "mean_length_chosen": _mean([len(pair.chosen_ids) for pair in pairs]),
@@ -109,7 +109,7 @@ def _mean(lengths: Sequence[int]) -> float:
 def draw_pairs(
     chosen: Sequence[Completion], rejected: Sequence[Completion], *, max_pairs: int, seed: int
 ) -> list[tuple[Completion, Completion]]:
-    """Different (chosen, rejected) pairs in random order, each completion used as evenly as can be.
+    """Distinct (chosen, rejected) pairs in random order, with completions used equally often.
 
     Both sides are shuffled and paired diagonally, ``(k mod c, (k + k div lcm(c, r)) mod r)``,
     which runs through all ``c r`` pairs once and repeats no completion before it must.
@@ -126,10 +126,10 @@ def draw_pairs(
 
 
 def flip_labels(pairs: Sequence[Preference], percent: int, seed: int) -> list[Preference]:
-    """The pairs in their order, `percent` of 100 with the label p turned into 1 - p.
+    """Pairs in their order, `percent` % of them with the label 1 - p in place of p.
 
-    An exact number, halves rounded up. The pairs flipped are the first of one order drawn from
-    `seed`, so those of 10 per cent are among those of 25: a curve over noise adds, never redraws.
+    The number is exact, halves rounded up. The flipped pairs are the first ones of a random order
+    by `seed`, so those at 10 % are among those at 25 %: a curve over noise only adds flips.
     """
     order = np.random.default_rng(seed).permutation(len(pairs))
     wrong = set(order[: (len(pairs) * percent + 50) // 100].tolist())
@@ -140,9 +140,9 @@ def flip_labels(pairs: Sequence[Preference], percent: int, seed: int) -> list[Pr
 
 
 def swap_sides(labelled: Sequence[LabelledPairs], percent: int, seed: int) -> list[LabelledPairs]:
-    """Chosen and rejected change places in `percent` of 100 pairs: those that `flip_labels` flips.
+    """Pairs, with chosen and rejected swapped in the `percent` % that `flip_labels` flips.
 
-    Of 50 per cent the right completion is chosen as often as the wrong one, to the pair.
+    At 50 %, the right completion is chosen exactly as often as the wrong one.
     """
     pairs = [pair for problem in labelled for pair in problem.preferences]
     flipped = flip_labels(pairs, percent, seed)
@@ -164,7 +164,7 @@ def select_demonstrations(
 ) -> list[Demonstration]:
     """Demonstrations of a problem, at most `max_kept`.
 
-    A completion that was cut is left out, right or not: it would teach not to stop.
+    A truncated completion is left out, right or not: it would teach not to stop.
     """
     finished = drop_repeats([row for row in pool if row.finish_reason == "stop"])
     right = check_pool(prompt, finished).right
@@ -176,7 +176,7 @@ def select_demonstrations(
 def summarise_demonstrations(
     selected: Sequence[Sequence[Demonstration]], num_completions: int
 ) -> dict[str, int | float]:
-    """Problems, those that keep any, what is kept, and its share of all completions."""
+    """Numbers of problems, of those with demonstrations, and of demonstrations; their share."""
     num_selected = sum(len(rows) for rows in selected)
     return {
         "problems": len(selected),
@@ -189,7 +189,7 @@ def summarise_demonstrations(
 def training_outcomes(
     checked: Sequence[CheckedProblem], *, max_per_problem: int, one_class_weight: float, seed: int
 ) -> list[list[Outcome]]:
-    """The outcomes that are learned from, of each problem that has any; see `balance_outcomes`."""
+    """Outcomes to train on, for each problem that has any; see `balance_outcomes`."""
     if not any(pool.right and pool.wrong for pool in checked):
         raise ValueError(
             f"expected problems with both a right and a wrong completion, found none of "
@@ -203,10 +203,10 @@ def training_outcomes(
 def balance_outcomes(
     checked: CheckedProblem, max_per_problem: int, one_class_weight: float, seed: int
 ) -> list[Outcome]:
-    """Outcomes of a problem, at most `max_per_problem`, drawn as evenly from both sides as can be.
+    """Outcomes of a problem, at most `max_per_problem`, drawn evenly from both sides if possible.
 
-    Equal completions count once. Where one side has less than its half of the places, the other
-    takes them. `max_per_problem` is at least 2, or no problem could have both.
+    Equal completions count once. If one side has fewer than half of the maximum, the other has
+    more. `max_per_problem` is at least 2, since a problem needs both.
     """
     right, wrong = drop_repeats(checked.right), drop_repeats(checked.wrong)
     total = 1.0 if right and wrong else one_class_weight
@@ -234,7 +234,7 @@ def heldout_outcomes(checked: Sequence[CheckedProblem]) -> list[list[Outcome]]:
 def _outcomes(
     prompt: Prompt, right: tuple[list[Completion], float], wrong: tuple[list[Completion], float]
 ) -> list[Outcome]:
-    """Both sides, each with what it weighs in all, as rows."""
+    """Rows of both sides; each side comes with its total weight."""
     return [
         Outcome(id=prompt.id, prompt_ids=prompt.prompt_ids, completion_ids=row.completion_ids,
                 right=is_right, weight=weight / len(rows))

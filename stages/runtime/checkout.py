@@ -1,8 +1,8 @@
-"""The checkout that a stage works for, where it may run in a temporary copy of it.
+"""Location of the checkout for which a stage works, perhaps in a temporary copy.
 
-`dvc exp run --temp` and `--queue` run in copies that DVC deletes afterwards. Whatever outlives an
-experiment, or is shared by those that run at the same time, belongs into the checkout: run records,
-the MLflow store, locks of GPUs.
+`dvc exp run --temp` and `--queue` run in copies that DVC deletes afterwards. Files that outlive an
+experiment, or are shared by concurrent ones, belong into the checkout: run records, the MLflow
+store, locks of GPUs.
 """
 
 import os
@@ -16,12 +16,12 @@ STUDIES = "studies"
 
 
 def locate_checkout() -> Path:
-    """The root of the checkout: DVC tells its commands by DVC_ROOT; without it here."""
+    """Root of the checkout: DVC_ROOT, which DVC sets for its commands, or the working directory."""
     return Path(os.environ.get("DVC_ROOT") or Path.cwd())
 
 
 def find_outside_folders() -> Iterator[str]:
-    """What is wrong with folders of outputs that are links to places outside of the checkout.
+    """Errors: folders of outputs that are links to places outside of the checkout.
 
     DVC keeps no output there, and would say so only after a stage's work.
     """
@@ -40,7 +40,7 @@ def find_outside_folders() -> Iterator[str]:
 
 
 def _list_output_folders() -> set[str]:
-    """Names of folders in `outs` of dvc.yaml: run records and models of the user's may be links."""
+    """Names of folders in `outs` of dvc.yaml; others, as run records and models, may be links."""
     text = DVC_YAML.read_text(encoding="utf-8", errors="replace") if DVC_YAML.is_file() else ""
     outs = [line for line in text.splitlines() if line.lstrip().startswith("outs:")]
     folder = re.compile(rf"{DATA}/([\w-]+)(?![\w.-])")  # not data/raw.json

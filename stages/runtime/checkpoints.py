@@ -3,10 +3,9 @@
     <folder>/step-00000012/     what the caller wrote
                  manifest.json  length and digest of each of its files
 
-What is written between two checkpoints is what a process that is asked to end, or killed, may lose.
-So they are written as often as they take `SHARE` of the time, but not within `SHORTEST` seconds. At
-the latest they are POSTTRAIN_CHECKPOINT_SECONDS apart, 300 by default. No bit of an output depends
-on it.
+A process that is killed, or asked to end, loses its work since the last checkpoint. So writing
+checkpoints takes `SHARE` of the time; they are at least `SHORTEST` and at most
+POSTTRAIN_CHECKPOINT_SECONDS seconds apart, 300 by default. No bit of an output depends on it.
 """
 
 import functools
@@ -28,15 +27,15 @@ logger = logging.getLogger(__name__)
 INTERVAL_VARIABLE = "POSTTRAIN_CHECKPOINT_SECONDS"
 SHARE, SHORTEST = 0.05, 10.0
 NUM_CHECKPOINTS = 2
-"""The last whole one while the next is written, and the one before in case it is damaged."""
+"""Number of checkpoints to keep: the last whole one, and the one before in case it is damaged."""
 MANIFEST = "manifest.json"
 PREFIX = "step-"
 Write = Callable[[Path], None]
-"""Fills an empty folder."""
+"""Function that fills an empty folder."""
 
 
 def write(folder: Path, step: int, content: Write, lengths: Mapping[Path, int]) -> None:
-    """Write the checkpoint of a step, on disk when this returns, and remove older ones but one.
+    """Write the checkpoint of a step, on disk when this returns, and remove all older ones but one.
 
     `lengths`: bytes of growing files outside the folder that belong to this step.
     """
@@ -55,7 +54,7 @@ def write(folder: Path, step: int, content: Write, lengths: Mapping[Path, int]) 
         (temporary / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
         for path in (*inside, *lengths, temporary / MANIFEST, temporary):
             _sync(path)
-        if target.exists():  # of an attempt before: the same bits
+        if target.exists():  # of an earlier attempt: the same bits
             shutil.rmtree(target)
         temporary.rename(target)
         _sync(folder)
@@ -86,7 +85,7 @@ def _all(folder: Path) -> list[Path]:
 
 
 def _damage(path: Path) -> str | None:
-    """What is damaged in a checkpoint, or None."""
+    """Description of the damage of a checkpoint, or None."""
     try:
         for name, (length, digest) in _manifest(path).items():
             if _digest(path / name, length) != digest:
@@ -107,7 +106,7 @@ def outside_lengths(checkpoint: Path) -> dict[Path, int]:
 
 
 def _manifest(checkpoint: Path) -> dict[str, Any]:
-    """Length and digest of each file."""
+    """Manifest: length and digest of each file."""
     return json.loads((checkpoint / MANIFEST).read_bytes())
 
 
@@ -147,13 +146,13 @@ class Writer:
         self._thread: threading.Thread | None = None
 
     def due(self) -> bool:
-        """Whether the last one is written, and it is time for the next."""
+        """Whether the last checkpoint is written, and it is time for the next."""
         busy = self._thread is not None and self._thread.is_alive()
         interval = min(read_interval(), max(SHORTEST, self._seconds / SHARE))
         return not busy and time.monotonic() - self._begun >= interval
 
     def write(self, step: int, copy: Callable[[], Write], lengths: Mapping[Path, int]) -> None:
-        """Copy a state and begin to write it; what cannot be written is a warning."""
+        """Copy a state and begin to write it; a failure is a warning."""
         self.wait()
         self._begun = time.monotonic()
         arguments = (step, copy(), lengths)

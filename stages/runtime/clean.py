@@ -1,10 +1,10 @@
-"""Scratch folders of runs that were abandoned: parameters, data or code were edited since.
+"""Remove the scratch folders of runs whose inputs were edited since.
 
     python -m stages.runtime.clean --dry-run    list them, with size and the days since their start
     python -m stages.runtime.clean              remove them
 
-What a stage with its present inputs resumes from stays, and so does all of a stage that runs. Each
-start of a stage removes what it has left with other inputs, but for the last two.
+Folders that a stage with its present inputs resumes from stay, and all folders of a stage that
+runs. Each start of a stage removes its folders of other inputs, except the last two.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from stages.runtime.outputs import PIPE
 
 
 def main(*words: str) -> None:
-    """List or remove; a line for each folder."""
+    """List or remove the folders, with a line for each."""
     parser = argparse.ArgumentParser(
         prog="posttrain clean", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -35,7 +35,7 @@ def main(*words: str) -> None:
 
 
 def clean_stage(name: str, *, is_dry: bool) -> int:
-    """Remove the abandoned folders of a stage, which no run may enter meanwhile; their bytes."""
+    """Remove the abandoned folders of a stage, locked for runs meanwhile; returns their bytes."""
     with (PIPE / f"{name}.lock").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,7 +46,7 @@ def clean_stage(name: str, *, is_dry: bool) -> int:
         executions = [identity.read_execution(folder / identity.EXECUTION) for folder in folders]
         stage = next((execution.stage for execution in executions if execution), name)
         key = identity.find_present_key(stage)
-        # Where an input is missing, the newest may be that of the inputs that are made again.
+        # If an input is missing, the newest may belong to it once it is made again.
         kept = folders[0].name if key is None else f"{name}-{key[:16]}"
         total = 0
         for folder in [folder for folder in folders if folder.name != kept]:

@@ -1,13 +1,13 @@
-"""Finished seeds: what a stage run wrote for a seed, kept until the outputs of all are safe.
+"""Finished seeds: a stage run's files of one seed, kept until the outputs of all seeds are safe.
 
     .pipe/<stage>-<key>/seed-1/finished/
-        outputs/0/ 1/ ...    what the seed wrote into each output folder of the row, in their order
-        journal.jsonl        with times; usage.jsonl where the seed took long enough
-        seed.json            when and where it was computed
+        outputs/0/ 1/ ...    the seed's files in each output folder of the row, in their order
+        journal.jsonl        with times; usage.jsonl if the seed took long enough
+        seed.json            time and machine of its computation
         manifest.json        stage, input key and seed; length and digest of each other file
 
-A stage run takes the finished seeds that it finds and computes the others. With POSTTRAIN_SEEDS=1,
-or 0,2, it computes these seeds alone, changes no output of the row, and leaves no run record: a
+A stage run reuses the finished seeds that it finds and computes the others. With POSTTRAIN_SEEDS=1,
+or 0,2, it computes only these seeds, changes no output of the row, and leaves no run record: a
 later run without the variable joins the seeds (`flows.seeds`, flows/README.md).
 """
 
@@ -24,6 +24,7 @@ from typing import Any
 from stages.runtime import outputs, ranks
 from stages.runtime.journal import Journal
 from stages.runtime.usage import USAGE
+from stages.runtime.versions import PIN_OF
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +34,10 @@ RECORD, MANIFEST = "seed.json", "manifest.json"
 
 
 def read_choice(seeds: Sequence[int]) -> list[int] | None:
-    """The seeds that POSTTRAIN_SEEDS names, in the order of `seeds`; None: it is not set.
+    """Seeds that POSTTRAIN_SEEDS names, in the order of `seeds`; None: it is not set.
 
-    A ValueError if it names other seeds, or where DVC runs the stage: DVC would record the outputs
-    of some seeds as those of all.
+    A ValueError if it names other seeds, or if torchrun or DVC runs the stage: DVC would record the
+    outputs of these seeds as those of all.
     """
     text = os.environ.get(SEEDS)
     if text is None:
@@ -61,9 +62,9 @@ def store_seed(
     folder: Path, identity: Mapping[str, Any], folders: Sequence[Path], log: Journal,
     record: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Keep what a seed wrote into `folders`, its journal and its record: whole or not at all.
+    """Store a seed's files in `folders`, its journal and its record atomically.
 
-    `folder` is the seed's scratch, `identity` what must be the same where it is taken.
+    `folder`: the seed's scratch. `identity`: fields that must be equal in a run that reuses it.
     """
     with outputs.replace(folder / FINISHED) as temporary:
         temporary.mkdir()
@@ -90,10 +91,10 @@ def restore_seed(
     folders: Sequence[Path],
     surroundings: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Put a finished seed's files into `folders`, and its journal into its scratch; its record.
+    """Copy a finished seed's files into `folders`, its journal to its scratch; returns its record.
 
-    None where there is none; one that is damaged, another's, or was computed in other
-    `surroundings` (packages, arithmetic) is removed with a warning.
+    None if there is none. A finished seed that is damaged, of another identity, or computed in
+    other `surroundings` (packages, arithmetic) is removed with a warning.
     """
     finished = folder / FINISHED
     if not finished.exists():
@@ -117,15 +118,18 @@ def restore_seed(
 
 
 def find_difference(record: Mapping[str, Any], surroundings: Mapping[str, Any]) -> str | None:
-    """First difference that seeds of one run must not have, in words; None: there is none.
+    """First forbidden difference between seeds of one run, in words; None: there is none.
 
-    A package that one of the two machines does not have computed nothing there. With
-    `compute.rounding: native` seeds must not differ in the processor, either.
+    Only packages of both machines are compared; vLLM's build for CPUs differs from the one for
+    GPUs. With `compute.rounding: native` seeds must not differ in the processor, either.
     """
-    computed, expected = record.get("packages", {}), surroundings.get("packages", {})
+    computed, expected = (
+        {str(PIN_OF.get(name, name)): f"{name} {version}" for name, version in packages.items()}
+        for packages in (record.get("packages", {}), surroundings.get("packages", {}))
+    )
     for name in sorted(computed.keys() & expected.keys()):
         if computed[name] != expected[name]:
-            return f"computed with {name} {computed[name]}, here {expected[name]}"
+            return f"computed with {computed[name]}, here {expected[name]}"
     names = ["rounding", "threads"]
     if surroundings.get("rounding", "pinned") != "pinned":
         names.append("cpu")
@@ -137,7 +141,7 @@ def find_difference(record: Mapping[str, Any], surroundings: Mapping[str, Any]) 
 
 
 def warn_of_devices(folders: Sequence[Path]) -> None:
-    """Warn where seeds that are joined were computed on several devices: their bits may differ.
+    """Warn if the joined seeds were computed on several devices: their bits may differ.
 
     `folders`: the scratch of each seed.
     """
@@ -146,7 +150,7 @@ def warn_of_devices(folders: Sequence[Path]) -> None:
     devices = sorted({str(record["device"]) for record in records})
     if len(devices) > 1:
         logger.warning(
-            "seeds of this run were computed on %s: what differs between them may be the devices'",
+            "seeds of this run were computed on %s: their results may differ by the device, too",
             " and ".join(devices),
         )
 
@@ -157,7 +161,7 @@ def _files(finished: Path, prefix: str) -> list[str]:
 
 
 def _damage(finished: Path, identity: Mapping[str, Any]) -> str | None:
-    """Why a finished seed cannot be used, or None. Its files may have come from elsewhere."""
+    """Reason why a finished seed cannot be used, or None. It may come from another machine."""
     try:
         manifest = json.loads((finished / MANIFEST).read_bytes())
         if manifest["identity"] != dict(identity):

@@ -1,16 +1,16 @@
-"""Fork server: the stages of a `dvc repro`, or of a flow, are forked from one process.
+"""Fork server: one process from which the stages of a `dvc repro`, or of a flow, are forked.
 
-torch and transformers take a second each to import, and a stage needs both, however little of them
-it uses. So one process imports every entry point, and stays:
+torch and transformers take a second each to import, and most stages need both. So one process
+imports every entry point, and stays:
 
-    stage    `python -m stages train_grpo ...`: waits, and ends as its worker ends
-    server   imports once, forks, tells each stage how its worker ended; ends with the flow, or with
-             the dvc where no flow started it
+    stage    `python -m stages train_grpo ...`: waits, and ends with its worker's exit status
+    server   imports once, forks, sends each stage its worker's exit status; ends with the flow, or,
+             if no flow started it, with dvc
     worker   the server's fork, with the words, variables, streams and process group of the stage
 
-A signal to end goes from the stage to the worker. When the stage is killed, so is the worker; when
-the server is killed, its workers are asked to end. The address of the server is a digest of what a
-fork has from it: variables, folder, interpreter, code. A stage of other code finds no server there.
+The stage passes signals to end on to the worker. If the stage is killed, so is the worker; if the
+server is killed, its workers are asked to end. The server's address is a digest of all that a fork
+inherits from it: variables, folder, interpreter, code. A stage with other code finds no server.
 """
 
 import fcntl
@@ -37,7 +37,7 @@ from stages.runtime.outputs import PIPE
 
 OF_THE_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
 OF_ROUNDING = frozenset({"POSTTRAIN_ROUNDING", *stages.INSTRUCTIONS})
-"""Variables by which a process adopts the rounding of params.yaml; a fork has the server's."""
+"""Variables by which a process adopts the rounding of params.yaml; a worker has the server's."""
 CREDENTIALS = struct.Struct("3i")
 STREAMS = (0, 1, 2)
 
@@ -47,31 +47,31 @@ class _Work(NamedTuple):
 
     worker: int
     worker_end: int
-    """Descriptor that can be read when the worker has ended (pidfd_open(2)); so the stage's."""
+    """Descriptor, readable once the worker (`stage_end`: stage) has ended (pidfd_open(2))."""
     stage_end: int
     connection: socket.socket
 
 
 def work_in_fork(*, imports_much: bool) -> None:
-    """Have the server do the work of this process, and end as it ends; return if it cannot.
+    """Do the work of this process in a fork of the server, and end with it; return if that fails.
 
-    `imports_much`: whether the work needs what the server imports. Then a server is launched where
-    there is none, and the fork adopts the rounding of params.yaml, as this process would.
-    Otherwise a server is used where there is one with this process's rounding.
+    `imports_much`: whether the work needs the server's imports. If so, a server is launched if
+    there is none, and the fork adopts the rounding of params.yaml, as this process would. Otherwise
+    the work is done in a server only if there is one, with this process's rounding.
     """
     dvc, owner = process.find_dvc(), process.find_flow_or_dvc()
-    if dvc is None or owner is None or not hasattr(os, "pidfd_open"):  # Linux alone has it
+    if dvc is None or owner is None or not hasattr(os, "pidfd_open"):  # only Linux has it
         return
     address = locate(owner)
     server = _connect(address)
     if server is None and imports_much:
         PIPE.mkdir(exist_ok=True)
-        with (PIPE / "server.lock").open("a") as lock:  # of two stages that start together one
+        with (PIPE / "server.lock").open("a") as lock:  # one of two stages that start together
             fcntl.flock(lock, fcntl.LOCK_EX)
             server = _connect(address)
             if server is None:
                 command = [sys.executable, "-m", "stages", "--serve", str(owner.pid)]
-                # What cannot be imported is an error of the work of this process.
+                # An error of the imports will be raised by the work in this process.
                 subprocess.run(command, capture_output=True, check=False)
                 server = _connect(address)
     if server is None:
@@ -85,7 +85,7 @@ def work_in_fork(*, imports_much: bool) -> None:
     with server, server.makefile("rw", encoding="utf-8") as stream:
         signal.pthread_sigmask(signal.SIG_BLOCK, caught)  # until there is a worker to pass them to
         worker = None
-        with suppress(OSError):  # it ended just now, or a stream of this process is closed
+        with suppress(OSError):  # the server ended just now, or a stream of this process is closed
             socket.send_fds(server, [b"\n"], STREAMS)
             stream.write(f"{json.dumps(request)}\n")
             stream.flush()
@@ -100,13 +100,13 @@ def work_in_fork(*, imports_much: bool) -> None:
 
 
 def locate(owner: psutil.Process) -> str:
-    """The address of the server that can work for this process: it is gone with the server.
+    """The address of the server that can work for this process; it vanishes with the server.
 
-    It has the files of `stages` with size and time, texts that modules read among them: an edit,
-    also one while they are imported, leads to another address.
+    Its digest includes size and time of the files of `stages`, also of texts that modules read:
+    after an edit, even one during the imports, the address is another.
     """
     state = Path(f"/proc/{owner.pid}/stat").read_text(encoding="utf-8")
-    # Process ids come again. psutil's time of a start may differ by a second between processes.
+    # Process ids are reused. psutil's time of a start may differ by a second between processes.
     start = state.rpartition(")")[2].split()[19]
     variables = {
         name: value
@@ -116,7 +116,7 @@ def locate(owner: psutil.Process) -> str:
     code = {
         str(path): (path.stat().st_size, path.stat().st_mtime_ns)
         for path in sorted(Path(stages.__file__).parent.rglob("*"))
-        if path.suffix in (".py", ".yaml", ".j2") and path.is_file()  # an editor's lock is no file
+        if path.suffix in (".py", ".yaml", ".j2") and path.is_file()  # an editor's lock is not
     }
     content = [os.getuid(), owner.pid, start, sys.executable, str(Path.cwd()), variables, code]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -126,19 +126,19 @@ def locate(owner: psutil.Process) -> str:
 def serve(
     owner: int, import_all: Callable[[], object], import_more: Callable[[], object]
 ) -> list[str]:
-    """The words of a stage, in a fork of this process for each stage of a flow or a dvc.
+    """Serve stages; returns, in each fork of this process, the words of a stage.
 
     The process that called this ends when the server is ready for stages.
 
     Args:
         owner: Process id of the flow or dvc.
         import_all: Imports the entry points.
-        import_more: Imports what they import late, while the first stage works.
+        import_more: Imports their late imports, while the first stage works.
     """
     before = dict(os.environ)
     gc.disable()  # searching the million objects of the imports for garbage takes a second
     address = None
-    with suppress(psutil.Error):  # it has ended
+    with suppress(psutil.Error):  # the owner has ended
         address = locate(psutil.Process(owner))  # before the imports
     import_all()
     if address is None:
@@ -148,20 +148,20 @@ def serve(
         listener.bind(address)
         listener.listen()
         owner_end = os.pidfd_open(owner)
-    except OSError:  # it has ended, or has a server
+    except OSError:  # the owner has ended, or has a server
         sys.exit(0)
     sys.stdout.flush()
     sys.stderr.flush()
     if os.fork():
         os._exit(0)
-    process.ignore()  # the owner says when this ends
+    process.ignore()  # this ends with the owner
     os.setpgid(0, 0)
     null = os.open(os.devnull, os.O_RDWR)
-    for stream in STREAMS:  # else a reader of the output waits for this
+    for stream in STREAMS:  # else a reader of the output would wait for this process
         os.dup2(null, stream)
     server, is_complete, works = os.getpid(), False, list[_Work]()
     while True:
-        gc.freeze()  # or each fork would copy what the collector touches
+        gc.freeze()  # else each fork would copy the memory that the collector touches
         ends = [end for work in works for end in (work.worker_end, work.stage_end)]
         ready, _, _ = select.select([listener, owner_end, *ends], [], [])
         if owner_end in ready:
@@ -172,40 +172,40 @@ def serve(
         connection, _ = listener.accept()
         try:
             worker = os.fork()
-        except OSError:  # no memory, or no process id: the stage works itself
+        except OSError:  # no memory, or no process id: the stage works without a fork
             connection.close()
             continue
         if worker:
             try:
                 stage_end = os.pidfd_open(_peer_of(connection)[0])
-            except ProcessLookupError:  # it was killed just now
+            except ProcessLookupError:  # the stage was killed just now
                 os.kill(worker, signal.SIGKILL)
                 os.waitpid(worker, 0)
                 continue
             works.append(_Work(worker, os.pidfd_open(worker), stage_end, connection))
             if not is_complete:
-                with suppress(Exception):  # an error of the work that needs it; others go on
+                with suppress(Exception):  # the work that needs the import raises the error again
                     import_more()
                 is_complete = True
             continue
         try:
             listener.close()
             os.close(owner_end)
-            for work in works:  # of other stages, which wait for the end of their connections
+            for work in works:  # other stages wait for the end of their connections
                 _close(work)
             variables = os.environ.items()
             imported = {name: v for name, v in variables if before.get(name) != v}
             return _become_worker(connection, server, imported)
-        except BaseException:  # noqa: BLE001 - the stage ended meanwhile: nobody would read it
+        except BaseException:  # noqa: BLE001 - the stage has ended: nobody would read the error
             os._exit(1)
 
 
 def _has_ended(work: _Work, ready: Container[Any]) -> bool:
-    """Whether a worker has ended, of which its stage is told; it is killed if the stage was."""
-    if work.stage_end in ready and work.worker_end not in ready:
+    """Whether a worker has ended, which its stage is told; kill it first if the stage has ended."""
+    if work.worker_end not in ready:
+        if work.stage_end not in ready:
+            return False
         os.kill(work.worker, signal.SIGKILL)
-    elif work.worker_end not in ready:
-        return False
     _, status = os.waitpid(work.worker, 0)
     with suppress(OSError):
         _write_message(work.connection, {"status": os.waitstatus_to_exitcode(status)})
@@ -220,7 +220,7 @@ def _close(work: _Work) -> None:
 
 
 def _become_worker(stage: socket.socket, server: int, imported: Mapping[str, str]) -> list[str]:
-    """The words of a stage, in a fork that has become like it; ends where it cannot.
+    """The words of a stage, after this fork has adopted its surroundings; else ends this fork.
 
     `imported`: variables that the server's imports set.
     """
@@ -236,7 +236,7 @@ def _become_worker(stage: socket.socket, server: int, imported: Mapping[str, str
     process.die_with_parent(signal.SIGTERM, parent=server)
     os.setpgid(0, request["group"])
     process.dvc_of_work = psutil.Process(request["dvc"])
-    # Before any work: without this message the stage works itself.
+    # Before any work: without this message the stage works without a fork.
     _write_message(stage, {"process": os.getpid()})
     stage.close()
     for stream, descriptor in zip(STREAMS, descriptors, strict=True):
@@ -252,7 +252,7 @@ def _become_worker(stage: socket.socket, server: int, imported: Mapping[str, str
 
 
 def _connect(address: str) -> socket.socket | None:
-    """The connection to the server at an address; None: there is none of this user."""
+    """The connection to the server at an address; None: this user has none there."""
     server = socket.socket(socket.AF_UNIX)
     with suppress(OSError):
         server.connect(address)
@@ -263,7 +263,7 @@ def _connect(address: str) -> socket.socket | None:
 
 
 def _peer_of(connection: socket.socket) -> tuple[int, ...]:
-    """Process, user and group at the other end."""
+    """Ids of process, user and group at the other end."""
     content = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     return CREDENTIALS.unpack(content)
 
@@ -273,7 +273,7 @@ def _write_message(connection: socket.socket, message: Mapping[str, int]) -> Non
 
 
 def _read_message(stream: TextIO) -> dict[str, Any]:
-    """The next message; an empty one if the other process has ended, perhaps within it."""
+    """The next message; an empty one if the other process has ended, perhaps while it wrote."""
     with suppress(OSError, ValueError):
         return json.loads(stream.readline() or "{}")
     return {}
@@ -285,15 +285,15 @@ def _send(worker: int, number: int) -> None:
 
 
 def _end_with(status: int | None, worker: int) -> NoReturn:
-    """End as a process ended: with its exit status, or by the signal -status.
+    """End this process as the worker ended: with its exit status, or by the signal -status.
 
-    None: the server was killed, and the kernel has asked the worker to end.
+    `status` None: the server was killed, and the kernel has asked the worker to end.
     """
     if status is None:
         with suppress(ProcessLookupError):
             select.select([os.pidfd_open(worker)], [], [])
         status = process.STATUS
-    terminal.erase()  # a worker that was killed left its lines
+    terminal.erase()  # lines of a worker that was killed
     if status < 0:
         with suppress(OSError):  # SIGKILL has no handler
             signal.signal(-status, signal.SIG_DFL)

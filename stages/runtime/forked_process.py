@@ -1,8 +1,7 @@
 """A forked process that answers requests, one after the other, while this process works.
 
-It has what this process has when it is forked, and what it loads then. Requests and answers are
-JSON content and cross sockets; nothing is unpickled. The kernel ends it when this process ends,
-however that does.
+It has the memory of this process at the fork, and what it loads then. Requests and answers cross a
+socket as JSON; nothing is unpickled. The kernel ends it when this process ends in any way.
 """
 
 import json
@@ -20,19 +19,19 @@ from typing import Any
 from stages.runtime.process import die_with_parent, ignore
 
 Prepare = Callable[[int], Callable[[Any], Any]]
-"""Prepares for requests, and returns the function from a request to its answer."""
+"""Function that prepares for requests, and returns a function from a request to its answer."""
 
 
 class ForkedProcess:
-    """Process that computes an answer to each request; they come in the order of requests."""
+    """Process that answers requests in order."""
 
     def __init__(self, prepare: Prepare) -> None:
-        """Fork it; to be called from the main thread, whose end is the end of the process.
+        """Fork the process; call it from the main thread, whose end ends the process.
 
-        `prepare` is called there, with `memory`.
+        `prepare` is called in the process, with `memory`.
         """
         self.memory = os.memfd_create("shared")
-        """Descriptor of an empty file in memory, which both may size and map."""
+        """Descriptor of an empty memory file, which both processes may resize and map."""
         ours, theirs = Pipe()
         parent = os.getpid()
         sys.stdout.flush()
@@ -45,27 +44,27 @@ class ForkedProcess:
         self._pipe = ours
 
     def request(self, content: Any) -> None:
-        """Send a request, which is small: sending does not wait."""
-        with suppress(OSError):  # it has ended: `receive` says so
+        """Send a request, small enough that sending does not block."""
+        with suppress(OSError):  # it has ended: `receive` reports it
             self._pipe.send_bytes(json.dumps(content).encode())
 
     def receive(self) -> Any:
-        """Wait for the answer to the first request that has none."""
+        """Wait for the answer to the earliest pending request."""
         try:
             content = json.loads(self._pipe.recv_bytes())
         except (EOFError, OSError):
             raise RuntimeError(
-                f"the process that samples beside training (process id {self.pid}) has ended, "
-                f"perhaps for want of memory. Run again: training resumes from its last checkpoint"
+                f"the sampler process (process id {self.pid}) has ended, "
+                f"perhaps for lack of memory. Run again: training resumes from its last checkpoint"
             ) from None
         if "refusal" in content:
             raise ValueError(content["refusal"])
         if "error" in content:
-            raise RuntimeError(f"in the process that samples beside training:\n{content['error']}")
+            raise RuntimeError(f"in the sampler process:\n{content['error']}")
         return content["answer"]
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._pipe.close()
         os.close(self.memory)
         with suppress(ProcessLookupError):
@@ -75,13 +74,13 @@ class ForkedProcess:
 
 
 def _answer(prepare: Callable[[], Callable[[Any], Any]], pipe: Connection, parent: int) -> None:
-    """The forked process: ends with its parent, or when the pipe is closed."""
+    """Loop of the forked process, which ends with its parent, or when the pipe is closed."""
     try:
-        ignore()  # the parent says when both end
+        ignore()  # the parent decides when both end
         die_with_parent(parent=parent)
         prepared = _try(prepare)
         answer = prepared.get("answer")
-        if answer is None:  # the answer to the first request is why
+        if answer is None:  # the answer to the first request has the reason
             pipe.send_bytes(json.dumps(prepared).encode())
             return
         while True:
@@ -94,7 +93,7 @@ def _answer(prepare: Callable[[], Callable[[Any], Any]], pipe: Connection, paren
 
 
 def _try(compute: Callable[[], Any]) -> dict[str, Any]:
-    """What `compute` returns as `answer`, or what it raises."""
+    """The return value of `compute` as `answer`, or its exception."""
     try:
         return {"answer": compute()}
     except ValueError as error:  # for the user

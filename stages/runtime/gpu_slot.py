@@ -1,9 +1,9 @@
 """Exclusive use of GPUs: a file lock for each device, held by the process that computes.
 
 Small models leave most of a large GPU idle: with POSTTRAIN_SEEDS_PER_GPU=3 a device has three
-locks, and at most three processes compute on it. The kernel frees a lock when the process and the
-ranks that it forked have ended, however they end (filelock's would be free while a rank still
-computes); `dvc repro` and the flows respect it.
+locks, and at most three processes compute on it. The kernel frees a lock once the process and the
+ranks that it forked have ended, in whatever way (a lock of filelock would be free while a rank
+still computes). `dvc repro` and the flows respect the locks.
 """
 
 import fcntl
@@ -22,12 +22,12 @@ logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_TRIES = 0.5
 SEEDS_PER_GPU = "POSTTRAIN_SEEDS_PER_GPU"
-"""Number of processes that may compute on a GPU at the same time, 1 by default. It changes no bit
-of the outputs, so it is no parameter."""
+"""Number of processes that may compute on a GPU at the same time, 1 by default. It is not a
+parameter, since it changes no bit of the outputs."""
 
 
 def devices(proc: Path = Path("/proc/driver/nvidia/gpus"), dev: Path = Path("/dev")) -> list[str]:
-    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES names them; found without torch."""
+    """The GPUs that this process may use, by CUDA_VISIBLE_DEVICES; found without torch."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         names = [name.strip() for name in visible.split(",")]
@@ -35,7 +35,7 @@ def devices(proc: Path = Path("/proc/driver/nvidia/gpus"), dev: Path = Path("/de
         stop = next((i for i, name in enumerate(names) if name in ("", "-1")), len(names))
         return names[:stop]
     number = len(list(proc.glob("*"))) if proc.is_dir() else 0
-    # Containers often hide /proc/driver but always have the device nodes.
+    # Containers often hide /proc/driver, but always have the device nodes.
     number = number or len([node for node in dev.glob("nvidia*") if node.name[6:].isdigit()])
     return [str(index) for index in range(number)]
 
@@ -44,8 +44,8 @@ def devices(proc: Path = Path("/proc/driver/nvidia/gpus"), dev: Path = Path("/de
 def take(number: int = 1) -> Iterator[list[str]]:
     """Wait for `number` free GPUs, hold them, and make them the only visible ones.
 
-    Yields their names; none for `number` 0, or on a machine without a GPU. A ValueError where there
-    are some, but fewer.
+    Yields their names; none if `number` is 0 or the machine has no GPU. A ValueError if it has
+    GPUs, but fewer.
     """
     names = devices() if number else []
     if not names:
@@ -73,12 +73,12 @@ def take(number: int = 1) -> Iterator[list[str]]:
 
 
 def show(place: int) -> None:
-    """Make one of the GPUs that are held the only visible one, before CUDA starts."""
+    """Make the held GPU at `place` the only visible one, before CUDA starts."""
     os.environ["CUDA_VISIBLE_DEVICES"] = devices()[place]
 
 
 def seeds_per_gpu() -> int:
-    """Value of `SEEDS_PER_GPU`; a ValueError for anything but a number from 1 on."""
+    """Value of `SEEDS_PER_GPU`; a ValueError if it is not a whole number from 1 on."""
     value = os.environ.get(SEEDS_PER_GPU, "1")
     if not value.isdecimal() or int(value) < 1:
         raise ValueError(
@@ -89,13 +89,13 @@ def seeds_per_gpu() -> int:
 
 
 def _wait(names: list[str], number: int) -> dict[str, int]:
-    """The emptiest devices, by name, with the descriptors that hold a place on each."""
+    """Wait for the emptiest devices: their names, with the descriptor of a place held on each."""
     folder = locate_checkout() / PIPE / "gpu"
     folder.mkdir(parents=True, exist_ok=True)
     num_places = seeds_per_gpu()
     slots: dict[str, int] = {}
     is_logged = False
-    # One at a time gathers several: two that held half of them each would wait for ever.
+    # One process at a time collects devices: two with half of them each would wait for ever.
     with (folder / "queue.lock").open("a") as queue:
         fcntl.flock(queue, fcntl.LOCK_EX)
         while True:
@@ -117,7 +117,7 @@ def _wait(names: list[str], number: int) -> dict[str, int]:
 
 
 def _lock_places(folder: Path, name: str, number: int) -> list[int]:
-    """Descriptors that hold the free ones among the places on a device."""
+    """Lock the free places on a device; returns their descriptors."""
     descriptors = []
     for place in range(number):
         descriptor = os.open(folder / f"{name}-{place}.lock", os.O_RDWR | os.O_CREAT)

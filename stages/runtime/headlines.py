@@ -1,4 +1,4 @@
-"""The few numbers of a stage by which it is known: its closing line, and its run in MLflow.
+"""Headline numbers of each stage: in its closing line, and in its run in MLflow.
 
 An edit shows there after `posttrain track`: no output depends on it.
 """
@@ -11,6 +11,6 @@ from ruamel.yaml import YAML
 METRICS: Mapping[str, Mapping[str, Sequence[str]]] = YAML(typ="safe").load(
     Path(__file__).with_suffix(".yaml")
 )
-"""Stage -> name in MLflow -> where it stands in the metrics.json of a seed, or in the last step of
-its history: the first that is there. A run shows the mean over seeds; of a policy's training also
-those of its evaluation."""
+"""Stage -> name in MLflow -> keys in the metrics.json of a seed, or in the last step of its
+history, of which the first that exists counts. A run shows the mean over seeds; that of a policy's
+training also the numbers of its evaluation."""

@@ -1,7 +1,7 @@
-"""Who a run is: its input key, its execution id, its attempt.
+"""Identity of a stage run: its input key, its execution id, its attempt.
 
 The input key is DVC's own run-cache key, the hash of command, dependencies, parameters and output
-paths, computed before the stage works. Two runs with equal keys would write equal outputs; so only
+paths, computed before the stage works. Two runs with equal keys would write equal outputs, so only
 they may share a folder under `.pipe/`.
 """
 
@@ -41,10 +41,10 @@ logger = logging.getLogger(__name__)
 WRITING_SECONDS = 10.0
 EXECUTION, ENDED = "exec.json", "ended"
 PARTIAL = "some seeds"
-"""In the file `ended`, where the run is not the whole stage's."""
+"""Content of the file `ended` after a run of only some seeds."""
 NUM_KEPT = 3
-"""Scratch folders of one stage that stay: that of the present inputs, and the last of others, to
-which an edit may return."""
+"""Number of scratch folders kept for a stage: that of the present inputs, and the latest ones of
+other inputs, to which an edit may return."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Execution:
     stage: str
     input_key: str
     attempt: int
-    """1, and one more at each further start: after a kill, a failure, or some of its seeds."""
+    """From 1, increased at each further start: after a kill, a failure, or a run of some seeds."""
 
 
 def lock_key(entry: dict[str, Any]) -> str:
@@ -68,16 +68,16 @@ def lock_key(entry: dict[str, Any]) -> str:
 
 
 def name_of(stage: str) -> str:
-    """A stage's name without the file that it is in: `<file>:<name>` where it is not ./dvc.yaml."""
+    """A stage's name without its file: DVC writes `<file>:<name>` unless that is ./dvc.yaml."""
     return stage.rpartition(":")[2]
 
 
 def dvc_stage(stage: str) -> Any:
-    """DVC's object for `stage`, of ./dvc.yaml or of the file that it names; None: there is none.
+    """DVC's object for `stage`, from ./dvc.yaml or the file in its name; None: no such stage.
 
-    None also where the words of this process are not those of the stage's command, as in a run by
-    hand. A ValueError if an input of the stage does not exist or is damaged, or if its code or its
-    row was edited since dvc started.
+    None also if this process has another command line than the stage, as when a user starts it. A
+    ValueError if an input of the stage does not exist or is damaged, or if its code or its row was
+    edited since dvc started.
     """
     try:
         with closing(Repo(".")) as repo:
@@ -101,14 +101,14 @@ def dvc_stage(stage: str) -> Any:
 
 
 def input_key(loaded: Any) -> str:
-    """The key of DVC's stage, whose inputs it has looked at."""
+    """The key of a DVC stage, whose inputs DVC has hashed."""
     return lock_key(to_single_stage_lockfile(loaded))
 
 
 def check_unchanged(loaded: Any, key: str) -> None:
-    """Refuse a result whose parameters or inputs were edited since the stage began, with that key.
+    """Refuse a result whose parameters or inputs were edited since the stage began with key `key`.
 
-    DVC reads them again when the stage has ended, and would record and share it as that of the new.
+    DVC hashes them again after the stage, and would record the result as that of the new inputs.
     """
     if loaded is not None:
         loaded.save_deps()
@@ -121,7 +121,7 @@ def check_unchanged(loaded: Any, key: str) -> None:
 
 
 def find_present_key(stage: str) -> str | None:
-    """The key of a stage's inputs as they are now; empty: there is no such stage any more.
+    """The key of a stage's present inputs; empty: the stage no longer exists.
 
     None: an input does not exist, or dvc.yaml cannot be read.
     """
@@ -137,7 +137,7 @@ def find_present_key(stage: str) -> str | None:
 
 
 def _load(repo: Repo, stage: str) -> Any:
-    """DVC's stage. Another dvc that writes dvc.lock does so in place: what is cut is read again."""
+    """DVC's stage; reads dvc.lock again if another dvc is writing it, which is not atomic."""
     end = time.monotonic() + WRITING_SECONDS
     while True:
         try:
@@ -152,12 +152,13 @@ def _load(repo: Repo, stage: str) -> Any:
 def claim(
     stage: str, *, is_partial: bool = False
 ) -> Iterator[tuple[Execution, Path, Callable[[], None]]]:
-    """The execution of `stage`, its folder `.pipe/<stage>-<key>/`, held, and `check_unchanged`.
+    """Context with the execution of `stage`, its locked folder `.pipe/<stage>-<key>/`, and a check.
 
-    A folder that exists already belongs to an execution that was killed or failed, or whose outputs
-    dvc has not recorded: its id is taken over. Outside a DVC pipeline the key is random, so nothing
-    is ever taken over. A ValueError if another process executes the same stage, or if `is_partial`
-    and the process does not run the stage's command in dvc.yaml: no later run could join its seeds.
+    If the folder exists, its execution was killed or failed, or dvc has not recorded its outputs:
+    this run continues it under the same id. Outside a DVC pipeline the key is random, so every run
+    is new. The check is `check_unchanged`. A ValueError if another process executes the same stage,
+    or if `is_partial` and this process does not run the stage's command in dvc.yaml: no later run
+    could join its seeds.
     """
     loaded = dvc_stage(stage)
     if loaded is None and is_partial:
@@ -184,10 +185,10 @@ def claim(
 
 
 def leave(execution: Execution, folder: Path, *, is_partial: bool = False) -> None:
-    """The work is done: the folder goes when dvc has recorded the outputs (`_sweep`).
+    """Mark the work as done: `_sweep` removes the folder when dvc has recorded the outputs.
 
-    A kill before that costs the time since the last checkpoint, and not the whole work. Of some
-    seeds alone the folder holds all that there is.
+    A kill before that costs the time since the last checkpoint, not the whole work. After a run of
+    some seeds only the folder has their results.
     """
     if is_partial:
         (folder / ENDED).write_text(PARTIAL, encoding="utf-8")
@@ -198,7 +199,7 @@ def leave(execution: Execution, folder: Path, *, is_partial: bool = False) -> No
 
 
 def _hold(lock: IO[str], stage: str) -> None:
-    """Lock the stage's file; a holder whose dvc ended has a moment to end, too."""
+    """Lock the stage's file; waits a moment for a holder whose dvc has ended."""
     end = time.monotonic() + process.SECONDS_TO_END + process.SECONDS_TO_SAVE
     while True:
         try:
@@ -225,11 +226,10 @@ def _is_orphan(lock: IO[str]) -> bool:
 
 
 def _sweep(stage: str, key: str | None) -> None:
-    """Remove the folders of executions whose outputs are in dvc.lock, or soon are replaced.
+    """Remove the folders of executions whose outputs are in dvc.lock, or will soon be replaced.
 
-    Seeds that are to be joined stay: what dvc.lock has of these inputs may be an older run's.
-    `key`: of the inputs that the stage starts with; None: it is run by hand, which says nothing of
-    what dvc will run, and is no reason to remove what a stage resumes from.
+    Seeds that are to be joined stay: dvc.lock may have an older run of these inputs. `key`: of the
+    inputs that the stage starts with; None: dvc does not run the stage, so no folder is replaced.
     """
     for folder in {ended.parent for ended in PIPE.glob(f"*/{ENDED}")}:
         execution = read_execution(folder / EXECUTION)
@@ -238,41 +238,41 @@ def _sweep(stage: str, key: str | None) -> None:
             or (not _is_partial(folder) and recorded(execution))
             or (key and name_of(execution.stage) == stage and execution.input_key != key)
         ):
-            with suppress(OSError):  # another start sweeps, too
+            with suppress(OSError):  # another process removes it, too
                 folder.rename(f"{folder}.gone")
                 if execution is not None and _is_partial(Path(f"{folder}.gone")):
                     logger.warning("finished seeds of other inputs are removed: %s", folder)
     folders = find_folders(stage) if key else []
     others = [folder for folder in folders if folder.name != f"{stage}-{key}"[: len(stage) + 17]]
     for folder in others[NUM_KEPT - 1 :]:
-        logger.info("removed: %s, what a run with other inputs has left", folder)
+        logger.info("removed: %s, the folder of a run with other inputs", folder)
         shutil.rmtree(folder, ignore_errors=True)
     for gone in PIPE.glob("*.gone"):
         shutil.rmtree(gone, ignore_errors=True)
 
 
 def find_folders(stage: str = "") -> list[Path]:
-    """The scratch folders of a stage, or of all; the last started comes first."""
+    """The scratch folders of a stage, or of all stages, latest start first."""
     pattern = re.compile(rf"{re.escape(stage) or '.+'}-[0-9a-f]{{16}}")
 
     def started(folder: Path) -> float:
         for path in (folder / EXECUTION, folder):
             with suppress(FileNotFoundError):
                 return path.stat().st_mtime
-        return 0.0  # another start has swept it
+        return 0.0  # another process has removed it
 
     folders = [path for path in PIPE.glob("*-*") if pattern.fullmatch(path.name)]
     return sorted(folders, key=started, reverse=True)
 
 
 def _is_partial(folder: Path) -> bool:
-    with suppress(FileNotFoundError):  # another start sweeps, too
+    with suppress(FileNotFoundError):  # another process removes it, too
         return (folder / ENDED).read_text(encoding="utf-8") == PARTIAL
     return False
 
 
 def recorded(execution: Execution) -> bool:
-    """Whether dvc.lock has the outputs of these very inputs."""
+    """Whether dvc.lock has the outputs of the execution's inputs."""
     path = Path(execution.stage.rpartition(":")[0] or "dvc.yaml").with_suffix(".lock")
     if not path.is_file():
         return False
@@ -285,7 +285,7 @@ def recorded(execution: Execution) -> bool:
 
 
 def read_execution(record: Path) -> Execution | None:
-    """The execution of a scratch folder, of its file `EXECUTION`; None: there is no whole one."""
-    with suppress(FileNotFoundError, ValueError, TypeError):  # there is none, or no whole one
+    """The execution of a scratch folder, from its file `EXECUTION`; None: missing or incomplete."""
+    with suppress(FileNotFoundError, ValueError, TypeError):  # missing or incomplete
         return Execution(**json.loads(record.read_text(encoding="utf-8")))
     return None

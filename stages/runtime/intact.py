@@ -1,4 +1,4 @@
-"""Code and inputs that are not what DVC takes them for: edited meanwhile, or damaged on disk."""
+"""Checks that code and inputs are those that DVC has recorded: not edited, not damaged on disk."""
 
 import hashlib
 import json
@@ -10,10 +10,10 @@ TRACED = ("data/code/", "data/own/", "data/studies/trace_code/")
 
 
 def check_sources(dependencies: Iterable[str]) -> None:
-    """Refuse to run code that was edited after trace_code had recorded for DVC what it is.
+    """Raise a ValueError if the code was edited after trace_code had recorded its digests for DVC.
 
-    A stage that starts an hour later imports what the files say then: its result would be kept, and
-    restored one day, as that of the older code. Dependencies are relative to the repository.
+    A stage that starts an hour later imports the files of that time: DVC would keep its result, and
+    restore it one day, as that of the older code. Dependencies are relative to the repository.
     """
     for traced in sorted(path for path in dependencies if path.startswith(TRACED)):
         for file, expected in json.loads(Path(traced).read_text(encoding="utf-8")).items():
@@ -21,17 +21,17 @@ def check_sources(dependencies: Iterable[str]) -> None:
             digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
             if digest != expected:
                 raise ValueError(
-                    f"{file} was edited after {traced} was written, by which DVC knows this "
-                    f"stage's code. Run `dvc repro` again; if it says the same, or before "
+                    f"{file} was edited after {traced}, DVC's record of this stage's code, was "
+                    f"written. Run `dvc repro` again; if it says the same, or before "
                     f"`dvc repro -s <stage>`, run `dvc repro -f -s trace_code`."
                 )
 
 
 def check_inputs(stage: Any) -> None:
-    """Refuse to start a DVC stage on damaged inputs, and remove them, so that they are made anew.
+    """Raise a ValueError if inputs of a DVC stage are damaged; removes them, to be made anew.
 
-    DVC hashes no object that is read-only, restores it, and believes what it has restored. Every
-    input is read once, about a second for half a gigabyte. Call it after `save_deps`.
+    DVC does not hash a read-only object: it restores and trusts it. Here every input is read once,
+    about a second per half gigabyte. Call it after `save_deps`.
     """
     damaged = [path for path, md5 in _files(stage.deps) if _digest(path) != md5]
     for path, md5 in _files(stage.deps):
@@ -42,14 +42,14 @@ def check_inputs(stage: Any) -> None:
                 cached.unlink()
     if damaged:
         raise ValueError(
-            f"expected the content that DVC has recorded, found another, damaged on disk: "
-            f"{', '.join(map(str, damaged))}. Those of which DVC has a copy are removed (and a "
+            f"expected the content that DVC has recorded, found files damaged on disk: "
+            f"{', '.join(map(str, damaged))}. Those with a copy in DVC's cache are removed (and a "
             f"damaged copy): `dvc repro` restores or computes them. Restore the others yourself."
         )
 
 
 def _files(dependencies: Any) -> Iterator[tuple[Path, str]]:
-    """Every file of the dependencies, and its MD5; parameters are none."""
+    """Every file of the dependencies, with its MD5; parameters are not files."""
     for dependency in dependencies:
         if dependency.hash_info.name == "md5":
             root = Path(dependency.fs_path)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import IO
 
 Log = Callable[[int, Mapping[str, int | float]], None]
-"""Write the metrics of a step, given its index, at once."""
+"""Function that writes the metrics of a step at once, given its index."""
 
 
 TIMES = "time/"
-"""Prefix of metrics that a second run would not repeat: they stand in the run record alone."""
+"""Prefix of metrics that a second run would not repeat: only the run record has them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +31,7 @@ class Journal:
     """A journal being written, a whole line at a time."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        """What an earlier attempt wrote stands until the first row, or stays (`go_on`)."""
+        """Rows of an earlier attempt stay until the first new row, or for good (`go_on`)."""
         self._file, self.path, self.length = file, Path(file.name), 0
 
     def __call__(self, index: int, metrics: Mapping[str, int | float]) -> None:
@@ -46,7 +46,7 @@ class Journal:
         self.length += len(line)
 
     def go_on(self, length: int) -> None:
-        """Keep so many bytes of an earlier attempt; the rows after them come again."""
+        """Keep `length` bytes of an earlier attempt; the rows after them are written again."""
         assert self.length <= length <= self.path.stat().st_size, (self.path, length)
         self.length = length
 
@@ -62,7 +62,7 @@ def writing(path: Path) -> Iterator[Journal]:
 
 
 def copy_without_times(path: Path, target: Path) -> None:
-    """Write what a second run with the same inputs would log, too."""
+    """Copy to `target` what a second run with the same inputs would repeat."""
     with target.open("w", encoding="utf-8") as file:
         for row in read_rows(path):
             metrics = {k: v for k, v in row.metrics.items() if not k.startswith(TIMES)}
@@ -70,7 +70,7 @@ def copy_without_times(path: Path, target: Path) -> None:
 
 
 def read_rows(path: Path) -> Iterator[JournalRow]:
-    """The rows of a journal; a last line that a kill tore is left out."""
+    """Rows of a journal, without a last line that a kill left incomplete."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         if not line.endswith("\n"):

@@ -1,6 +1,6 @@
-"""Memory and processors that this process may use: the machine's, or its container's where less.
+"""Memory and processors that this process may use: the machine's, or its container's if less.
 
-A container's limits are those of its control group and of the groups around it, of version 1 or 2
+A container's limits are those of its control group and of the groups around it, in version 1 or 2
 (https://docs.kernel.org/admin-guide/cgroup-v2.html).
 """
 
@@ -20,7 +20,7 @@ def count_bytes() -> int:
 
 
 def count_processors() -> int:
-    """Processors, at least one: a share of 1.5 of them is one."""
+    """Number of processors, rounded down, at least one."""
     of_version_1 = zip(
         _read("cpu", "cpu.cfs_quota_us"), _read("cpu", "cpu.cfs_period_us"), strict=True
     )
@@ -30,7 +30,7 @@ def count_processors() -> int:
 
 
 def _read(controller: str, name: str) -> list[list[float]]:
-    """The numbers of a file of this process's group, and of each group around it that has it."""
+    """Numbers in the file `name` of this process's group and of the groups around it, if any."""
     numbers: list[list[float]] = []
     groups = OF_PROCESS.read_text(encoding="utf-8").splitlines() if OF_PROCESS.is_file() else []
     for line in groups:

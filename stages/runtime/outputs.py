@@ -1,4 +1,4 @@
-"""Whole outputs, or parts, or none: written beside their place, then renamed into it."""
+"""Atomic outputs and parts: written under a temporary name, then renamed."""
 
 import hashlib
 import json
@@ -22,9 +22,9 @@ PIPE = Path(".pipe")
 def replace(path: Path) -> Iterator[Path]:
     """A temporary path in the same folder, for a file or a folder.
 
-    What is written there takes the place of `path` when the block ends, and vanishes when it fails,
-    with the folder around it if that was made for it. An output that exists is never opened: DVC
-    links outputs to its cache, so writing into one would corrupt the cache.
+    When the block ends, it replaces `path`; if the block fails, it is deleted, with the folder
+    around it if that is new. An output that exists is never opened: DVC links outputs to its cache,
+    so writing into one would corrupt the cache.
     """
     is_new = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def replace(path: Path) -> Iterator[Path]:
         yield temporary
         assert temporary.exists(), f"nothing was written to {temporary}"
         if path.is_dir() and not path.is_symlink():
-            # A folder cannot be renamed over a folder that holds files.
+            # A folder cannot be renamed over a folder with files.
             path.replace(retired)
         elif temporary.is_dir():
             _remove(path)
@@ -59,30 +59,30 @@ def _remove(path: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """The content as indented JSON, whole or not at all."""
+    """Write the content as indented JSON, atomically."""
     with replace(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def check_exists(path: Path) -> None:
-    """Raise a ValueError with the remedy where an output of the run is missing."""
+    """Raise a ValueError with the remedy if an output of the run is missing."""
     if not path.exists():
         raise ValueError(f"{path} is missing: `dvc repro` makes it, `dvc checkout` restores it")
 
 
 def read_json(path: Path) -> Any:
-    """Content of a JSON file of the run; a ValueError with the remedy where it is missing."""
+    """Content of a JSON file of the run; a ValueError with the remedy if it is missing."""
     check_exists(path)
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def link_or_copy(source: str, target: str) -> None:
-    """A second name (hard link) for a file; a copy on a file system that has none.
+    """Hard-link a file; copy it on a file system without hard links.
 
-    Neither is ever written into: a stage replaces its outputs, and DVC makes them read-only.
+    Neither name is ever written into: a stage replaces its outputs, and DVC makes them read-only.
     """
     try:
-        # Followed first: DVC may have put a symbolic link to its cache there.
+        # Resolved first: DVC may have put a symbolic link to its cache there.
         os.link(Path(source).resolve(), target)
     except OSError:
         shutil.copyfile(source, target)
@@ -92,12 +92,12 @@ def keep_parts(folder: Path, work: Callable[[int], Iterator[Any]]) -> Iterator[A
     """All parts of a work in order: those that a killed attempt has saved, then the others.
 
     A part is JSON content; it is on disk, with its digest in its name, before it is yielded, and a
-    damaged part is computed again. What `work` yields from part n on must be a function of n and of
-    the stage's inputs alone. The folder is one inside `Run.folder`, which belongs to these inputs
-    and is removed after success. No part is saved after this process was asked to end.
+    damaged part is computed again. The parts that `work(n)` yields must be a function only of n and
+    of the stage's inputs. The folder is inside `Run.folder`, which belongs to these inputs and is
+    removed after success. No part is saved after this process was asked to end.
     """
     num_kept = 0
-    # A part that was being written has another name until it is whole.
+    # A part has a temporary name until it is whole.
     for path in sorted(folder.glob("[0-9]*.part")):
         content = path.read_bytes()
         if path.name == _part_name(num_kept, content):

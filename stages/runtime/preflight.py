@@ -2,14 +2,14 @@
 
     python -m stages.runtime.preflight
 
-is the first line of each command in dvc.yaml, before the one with the words of a row. DVC quotes
-the values of a row, but neither its name nor its keys, and `dvc repro -s <stage>`, as flows call
-it, starts a stage without `plan`: only a command before it can refuse such a name before a shell
-reads it. It costs 0.1 s where the check has passed.
+is the first line of each command in dvc.yaml, before the line with the words of a row. DVC quotes
+the values of a row, but neither its name nor its keys, and `dvc repro -s <stage>`, which flows
+call, starts a stage without `plan`: only an earlier line can refuse a bad name before a shell
+parses it. It takes 0.1 s once the check has passed.
 
-The check imports every entry point (a second) and is no part of the runtime, so it is a subprocess,
-one for stages that start together. Its success is remembered for as long as no file changes, of
-those in data/raw no name, size or time.
+The check imports every entry point (a second) and is not part of the runtime, so it is a
+subprocess, one for all stages that start together. Its success is remembered until a file changes,
+or a name, size or time in data/raw.
 """
 
 import hashlib
@@ -28,11 +28,11 @@ RAW = Path("data/raw")
 
 
 def check() -> None:
-    """Raise one ValueError with everything that is wrong in the plan, if `stages.plan` is there.
+    """Raise a ValueError if the plan has errors, with all of them; skipped without `stages.plan`.
 
-    First, a ValueError if packages have other versions than the pinned ones: the check of the plan
-    might not even import with them. Then one if outputs lie where DVC cannot keep them: their
-    folder may have been linked after the plan had passed.
+    Before that, raise one if packages are not of the pinned versions, with which the check of the
+    plan might not even import; then one if outputs are where DVC cannot keep them, since a folder
+    may have become a link after the plan had passed.
     """
     versions.check()
     if problems := list(checkout.find_outside_folders()):
@@ -73,9 +73,9 @@ def remember(digest: str) -> None:
 
 
 def digest_plan_files() -> str:
-    """SHA-256 of params.yaml, dvc.yaml and every Python and YAML file of the stages.
+    """SHA-256 over params.yaml, dvc.yaml, and every Python and YAML file of the stages.
 
-    Also of names, sizes and times in data/raw: the check reads the files that rows name.
+    Also over names, sizes and times in data/raw, since the check reads the files that rows name.
     """
     content = hashlib.sha256()
     files = sorted([*CODE.rglob("*.yaml"), *CODE.rglob("*.py")])

@@ -1,9 +1,9 @@
-"""A stage as a process: it ends at once when its work is done, and in time when it is asked to.
+"""Process of a stage: it ends at once when its work is done, and in time when asked to.
 
 It is asked by SIGTERM (a preempted agent, a batch queue's warning), by Ctrl-C, by SIGHUP (its
-terminal is gone), or by the end of its dvc. It stops within `SECONDS_TO_END`, and writes what a
-later start goes on from within `SECONDS_TO_SAVE`; then the kernel ends it. A call into C that
-hangs, such as a collective, keeps Python from hearing of it.
+terminal was closed), or by the end of its dvc. It stops within `SECONDS_TO_END`, and saves its
+checkpoint within `SECONDS_TO_SAVE`; after that the kernel ends it, since Python cannot handle a
+signal while a call into C hangs, such as a collective.
 """
 
 import atexit
@@ -27,24 +27,24 @@ from stages.runtime import terminal
 PACKAGE = Path(__file__).parents[1]
 PR_SET_PDEATHSIG = 1
 KEPT_BYTES = {-3: 32 * 2**20, -1: 512 * 2**20}
-"""glibc's M_MMAP_THRESHOLD, up to which a tensor is of the heap, and M_TRIM_THRESHOLD, up to which
-the heap keeps what was freed. Left alone, the pages of every large activation are given back and
-asked for again, a tenth of the time of sampling. Weights of a real model are given back as ever."""
+"""glibc's M_MMAP_THRESHOLD, up to which a tensor is on the heap, and M_TRIM_THRESHOLD, up to which
+the heap keeps freed memory. With the defaults the pages of every large activation are returned and
+requested again, a tenth of the time of sampling. Weights of a real model are still returned."""
 SHELLS = {"sh", "dash", "bash", "zsh", "fish", "ksh"}
 SECONDS_TO_END, SECONDS_TO_SAVE = 10.0, 60.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STATUS = 128 + signal.SIGTERM
-"""The exit status of a process that was asked to end."""
+"""Exit status of a process that was asked to end."""
 FLOW = "POSTTRAIN_FLOW"
-"""Variable with the process id of the flow that started this process's dvc."""
+"""Environment variable with the process id of the flow that started this process's dvc."""
 
 
 def return_free_memory() -> None:
-    """Give the kernel the pages of the heap that hold nothing, wherever they are in it.
+    """Return all free pages of the heap to the kernel.
 
-    Otherwise what is in use stands between the freed activations of earlier steps, of other sizes,
-    and the heap grows: with a model of 135 M parameters to 3.9 GiB in 9 steps of sampling and
-    training, in place of 2.2.
+    Otherwise memory in use fragments the freed activations of earlier steps, of other sizes, and
+    the heap grows: with a model of 135 M parameters to 3.9 GiB in 9 steps of sampling and training,
+    instead of 2.2.
     """
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # as mallopt
     if malloc_trim is not None:
@@ -53,14 +53,13 @@ def return_free_memory() -> None:
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """A command: when the block is done, so is the process, at once.
+    """Context of a command, which ends the process at once after its body.
 
-    Threads are waited for and exit handlers called. The million objects that torch and transformers
-    made are not taken apart, which takes a second. The same holds for a SystemExit (argparse,
-    `Stopped`) and for a ValueError that this package raises: it is a sentence for the user, shown
-    without the traceback, which is in the run's failed.json. Any other error takes the
-    interpreter's way out. Every message may quote what a model wrote: it is escaped
-    (`terminal.escape_output`).
+    It waits for threads and calls exit handlers, but does not free the million objects of torch and
+    transformers, which takes a second. The same holds for a SystemExit (argparse, `Stopped`) and
+    for a ValueError of this package, whose message is for the user and is shown without the
+    traceback, which is in the run's failed.json. Any other error ends the interpreter as usual.
+    Every message may quote a model's text, so it is escaped (`terminal.escape_output`).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it; macOS and musl do without
     if mallopt is not None:
@@ -77,14 +76,14 @@ def ending() -> Iterator[None]:
         if not is_for_users(error):
             raise
         status = "\n".join([f"Error: {error}", *getattr(error, "__notes__", [])])
-    if not isinstance(status, int | None):  # a message, as `sys.exit` takes it
+    if not isinstance(status, int | None):  # a message, as for `sys.exit`
         if sys.stderr is not None:
             sys.stderr.write(f"{status}\n")
         status = 1
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # closed by who started it
+        if stream is not None:  # closed by the parent
             stream.flush()
     os._exit(status or 0)
 
@@ -96,7 +95,7 @@ def run(main: Callable[..., None]) -> None:
 
 
 def is_for_users(error: ValueError) -> bool:
-    """Whether this package's own code raised it, and not a library or the interpreter."""
+    """Whether code of this package raised the error, not a library or the interpreter."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -104,11 +103,11 @@ def is_for_users(error: ValueError) -> bool:
 
 
 dvc_of_work: psutil.Process | None = None
-"""The dvc for which this process was forked (`runtime/fork_server`): none of its parents."""
+"""The dvc for which this process was forked (`runtime/fork_server`), which is not a parent."""
 
 
 def find_dvc() -> psutil.Process | None:
-    """The process of DVC that runs this one as a command, itself or by a shell; None: none does."""
+    """The process of DVC that runs this one as a command, directly or by a shell, or None."""
     if dvc_of_work is not None:
         return dvc_of_work
     if "DVC_STAGE" not in os.environ:
@@ -117,17 +116,17 @@ def find_dvc() -> psutil.Process | None:
         parent = psutil.Process().parent()
         if parent is not None and parent.name() in SHELLS:
             parent = parent.parent()
-        # Who lost its parent has process 1 for one, which in a container may be dvc.
+        # An orphan's parent is process 1, which in a container may be dvc.
         if parent is not None and (parent.pid != 1 or "dvc" in " ".join(parent.cmdline())):
             return parent
     return None
 
 
 def die_with_dvc(stage: str) -> None:
-    """Have this process asked to end when dvc ends, which runs `stage`; at once if it has ended.
+    """Ask this process to end when the dvc that runs `stage` ends, or at once if it has ended.
 
-    An orphaned process would keep writing into the outputs of its successor. A shell that did not
-    replace itself by the command outlives dvc, so dvc itself is watched.
+    An orphaned process would keep writing into the outputs of its successor. A shell between the
+    two may outlive dvc, so dvc itself is watched.
     """
     if os.environ.get("DVC_STAGE") != stage or not hasattr(os, "pidfd_open"):
         return
@@ -147,9 +146,9 @@ def die_with_dvc(stage: str) -> None:
 
 
 def find_flow_or_dvc() -> psutil.Process | None:
-    """The process whose stages share a fork server: the flow that started the dvc, else the dvc.
+    """Process whose stages share a fork server: the flow that started the dvc, else the dvc.
 
-    None for a program that calls DVC as a library: it may live on for days.
+    None for a program that calls DVC as a library, which may run for days.
     """
     dvc = find_dvc()
     if dvc is None:
@@ -172,10 +171,10 @@ def is_dvc_quiet() -> bool:
 
 
 def die_with_parent(by: signal.Signals = signal.SIGKILL, parent: int | None = None) -> int:
-    """Have the kernel send this process a signal when its parent ends; the parent's id.
+    """Have the kernel signal this process when its parent ends; returns the parent's id.
 
-    If it was forked, its own work begins here: what its parent was doing is no more its own.
-    `parent`: where `os.fork` was called, of which multiprocessing does not know.
+    From here on a forked process handles stop signals itself. `parent`: id of the parent after
+    `os.fork`, which multiprocessing does not know.
     """
     _stop_request.process, forked_by = os.getpid(), multiprocessing.parent_process()
     parent = parent or (forked_by and forked_by.pid) or os.getppid()
@@ -202,12 +201,12 @@ _stop_request = _StopRequest()
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """Meanwhile a signal raises `Stopped`, once; where it is forked, after `die_with_parent`."""
+    """Context in which a signal raises `Stopped`, once; in a fork, after `die_with_parent`."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     _stop_request.process = os.getpid()
-    # Under nohup the end of the terminal is no reason to end.
+    # Under nohup, SIGHUP is ignored.
     numbers = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, _stop) for number in numbers}
     try:
@@ -218,13 +217,13 @@ def listening() -> Iterator[None]:
 
 
 def ignore() -> None:
-    """Leave it to the process that started this one to end it."""
+    """Ignore stop signals: the parent process ends this one."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    if os.getpid() != _stop_request.process:  # an error would unwind its parent's work, and tidy up
+    if os.getpid() != _stop_request.process:  # an error would run cleanup of the parent's work
         os._exit(STATUS)
     if _stop_request.requested:
         return
@@ -235,7 +234,7 @@ def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 
 def extend(seconds: float) -> None:
-    """Give this process, if it was asked to end, so many seconds from now."""
+    """If this process was asked to end, give it `seconds` from now."""
     if _stop_request.requested:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
@@ -243,8 +242,8 @@ def extend(seconds: float) -> None:
 def check_stop() -> None:
     """Raise `Stopped` again if this process was asked to end.
 
-    To be called after code of others, which may have caught `Stopped`, as a bare `except:` does.
-    Then the value that it returned is no answer.
+    Call it after foreign code, which may have caught `Stopped`, as a bare `except:` does, so that
+    its return value is not valid.
     """
     if _stop_request.requested:
         raise Stopped(STATUS)

@@ -1,6 +1,6 @@
 """Progress of a stage run: snapshots that its seed runs send, and the lines that show them.
 
-On a terminal one line per seed, updated each second; elsewhere the same lines now and then:
+A terminal has one line per seed, updated each second; a log has the same lines now and then:
 
       seed 0  12/32 steps  40 s left  reward 0.71  KL 0.012  length 24
 
@@ -23,10 +23,10 @@ from stages.runtime import terminal
 
 SECONDS_BETWEEN_SNAPSHOTS = 1.0
 SECONDS_BETWEEN_LINES = (15.0, 300.0)
-"""Interval between lines of a log, the shortest and the longest; between these bounds it is a tenth
-of the time since the stage began."""
+"""Shortest and longest interval between lines of a log; between these bounds it is a tenth of the
+time since the stage began."""
 MODE, RECORDS, SEPARATOR = "POSTTRAIN_PROGRESS", "records", "\x1e"
-"""With POSTTRAIN_PROGRESS=records every snapshot is a line of JSON after a record separator: of
+"""With POSTTRAIN_PROGRESS=records every snapshot is a line of JSON after a record separator, for
 `flows.local`, which shows several stages on one terminal."""
 SECONDS_OF_A_LONG_ITEM = 3.0
 SHARE = re.compile(r"(.* )?(accuracy|right|truncated|agreement|success)")
@@ -45,12 +45,12 @@ class Snapshot:
     within: Mapping[str, int] = field(default_factory=dict)
     """Unit -> amount done of the item in progress, such as tokens."""
     seconds_left: float | None = None
-    """Estimate for all parts, from the rate of this process; None: what follows is unknown."""
+    """Estimate for all parts, from the rate of this process; None: unknown."""
     numbers: Mapping[str, float] = field(default_factory=dict)
     """Metrics that are shown, such as the reward."""
 
     def describe(self) -> str:
-        """`heldout 12/32 steps  40 s left  reward 0.71`."""
+        """Line such as `heldout 12/32 steps  40 s left  reward 0.71`."""
         if not (self.label or self.unit or self.total):
             return ", ".join(f"{n:,} {unit}" for unit, n in self.within.items()) or "starts"
         count = f"{self.done:,}" + ("" if self.total is None else f"/{self.total:,}")
@@ -65,7 +65,7 @@ Show = Callable[[Snapshot], None]
 
 
 def describe_seconds(seconds: float) -> str:
-    """`40 s`, `12 min`, `3 h 20 min`."""
+    """Duration such as `40 s`, `12 min` or `3 h 20 min`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -73,7 +73,7 @@ def describe_seconds(seconds: float) -> str:
 
 
 def describe_number(item: tuple[str, float]) -> str:
-    """`reward 0.71`, `right 64.0 %`, `generated tokens 41,000`."""
+    """Name and number: `reward 0.71`, `right 64.0 %`, `generated tokens 41,000`."""
     name, value = item[0].replace("_", " "), item[1]
     if SHARE.fullmatch(name):
         return f"{name} {100 * value:.1f} %"
@@ -97,12 +97,12 @@ class Progress:
         after: int | None = None,
         read_counts: Callable[[], Mapping[str, int]] = dict[str, int],
     ) -> None:
-        """Begin a part of the work, of which `done` items were done by an earlier process.
+        """Begin a part of the work, of which an earlier process did `done` items.
 
-        `after`: the number of items, of the same unit, in the parts that follow. A part with a
-        label is one of several: where it has no such number, the time that remains is not known.
-        `read_counts` returns unit -> amount for what advances within an item, such as tokens; if
-        `unit` is among them, these are the same items.
+        `after`: number of items, of the same unit, in the parts that follow. A part with a label is
+        one of several: without this number the time left is unknown. `read_counts` returns
+        unit -> amount for units that advance within an item, such as tokens; if `unit` is among
+        them, these are the same items.
         """
         self._advanced = time.monotonic()
         if after is not None and unit == self._unit and self._after is not None:
@@ -116,7 +116,7 @@ class Progress:
         self.restart()
 
     def restart(self) -> None:
-        """Leave what is done of this part out of the rate: an earlier process did it."""
+        """Leave items done so far out of the rate: an earlier process did them."""
         self._start = self._done
 
     def advance(self, done: int, numbers: Mapping[str, float] | None = None) -> None:
@@ -129,12 +129,12 @@ class Progress:
             self._recent[name] = deque([*values, value], maxlen=size)
 
     def watch(self, numbers: Mapping[str, int | float]) -> None:
-        """Show numbers of all that is done."""
+        """Show numbers for all work so far."""
         for name, value in numbers.items():
             self._recent[name] = deque([float(value)], maxlen=1)
 
     def snapshot(self) -> Snapshot:
-        """How far the work is."""
+        """Progress at this time."""
         counts = dict(self._read_counts())  # the work may add a key meanwhile
         within = {unit: n - self._counts.get(unit, 0) for unit, n in counts.items()}
         done = self._done + within.pop(self._unit, 0)
@@ -154,7 +154,7 @@ class Progress:
 
     @contextmanager
     def shown(self, show: Show) -> Iterator[None]:
-        """Meanwhile a thread shows a snapshot each second; the last one comes at the end."""
+        """Context in which a thread shows a snapshot each second, and the last one at the end."""
         ended = threading.Event()
 
         def show_signs() -> None:
@@ -208,12 +208,12 @@ class Display:
             terminal.write("\n".join(f"{clock} {self._stage}  {line}" for line in lines))
 
     def erase(self) -> None:
-        """Leave no line of a stage that failed, or was asked to end."""
+        """Erase the lines of a stage that failed or was asked to end."""
         if self._mode == "terminal":
             terminal.erase()
 
     def end(self) -> None:
-        """Say that the stage is done, in how many seconds, and with which numbers."""
+        """Write that the stage is done, its seconds and its headline numbers."""
         seconds = describe_seconds(time.monotonic() - self._begun)
         numbers = "  ".join(map(describe_number, self.headline.items()))
         if self._mode == "records":
@@ -227,7 +227,7 @@ class Display:
 
 
 def make_display(stage: str, *, is_shown: bool, is_quiet: bool) -> Display:
-    """The display of a stage run that suits where its lines go."""
+    """The display of a stage run that suits its output: terminal, records or log."""
     if not is_shown or is_quiet:
         return Display(stage, "quiet")
     if os.environ.get(MODE) == RECORDS:

@@ -1,7 +1,7 @@
-"""Several processes that train one model together: ranks 0, 1, ..., of which 0 alone writes.
+"""Several processes that train one model together: ranks 0, 1, ..., of which only 0 writes.
 
-On one machine they are forked here, each with a GPU where there are any. Under `torchrun`, which
-also joins machines that share their files, this process is one of them already:
+On one machine they are forked here, each with a GPU if there are any. Under `torchrun`, which also
+joins machines that share their files, this process is already one of them:
 
     torchrun --nnodes 2 --nproc-per-node 8 ... -m stages train_grpo grpo --train grpo ...
 """
@@ -27,17 +27,17 @@ LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
 def read_torchrun_rank() -> int | None:
-    """The rank that torchrun gave this process; None: it did not start it."""
+    """Rank that torchrun gave this process; None: torchrun did not start it."""
     return int(os.environ["RANK"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
 
 
 @contextmanager
 def joined(work: Callable[[int], object], number: int, folder: Path) -> Iterator[int]:
-    """The rank of this process, while `number` processes that can meet do the same work.
+    """Rank of this process, while `number` processes that can meet do the same work.
 
-    Where torchrun started none, ranks 1, 2, ... are forked here and call `work(rank)`; this process
-    is rank 0 and works inside the block. They meet (`models/sharding`) by a file in `folder`, which
-    the environment names. When the block ends, all have ended; an error of another rank ends this
+    Without torchrun, ranks 1, 2, ... are forked here and call `work(rank)`; this process is rank 0
+    and works inside the block. They meet (`models/sharding`) by a file in `folder`, which the
+    environment names. When the block ends, all have ended; an error of another rank ends this
     process. A ValueError if torchrun started another number of processes.
     """
     if (launched_rank := read_torchrun_rank()) is not None:
@@ -113,7 +113,7 @@ def _watch(processes: Mapping[int, BaseProcess], done: threading.Event) -> None:
             assert isinstance(sentinel, int)
             rank = waiting.pop(sentinel)
             processes[rank].join()  # its pipe closes a moment before its exit status is there
-            # An error of all is raised here too: it has a moment to get out by itself.
+            # An error of all ranks is raised here too: wait a moment for it.
             if processes[rank].exitcode and not done.wait(SECONDS_TO_RAISE):
                 logger.error("rank %d ended without the others: so does this process", rank)
                 os._exit(1)

@@ -1,7 +1,7 @@
-"""Messages of errors without the passwords of the addresses that they quote.
+"""Error messages without passwords of the addresses that they quote.
 
-httpx quotes PREFECT_API_URL as it is, MLflow its store's address, and libraries of remotes theirs.
-Messages are logged, and kept by Prefect's server.
+httpx quotes PREFECT_API_URL, MLflow its store's address, and libraries of remotes theirs. Messages
+are logged, and stored by Prefect's server.
 """
 
 import re
@@ -20,9 +20,9 @@ TOKEN = re.compile(
     r"(?<![\w/.-])(hf_(?=\w{30})|(?:[a-z]{2,8}\d{0,2}[_-])+(?=\w*[a-z])(?=\w*[A-Z])"
     r"(?=(?:[a-zA-Z]*\d+){2}))\w{16,}[\w-]*"
 )
-"""A token by its looks: a short word, as `sk-`, and a long mixture of letters and digits.
+"""Text that looks like a token: a short prefix such as `sk-`, and a long mix of letters and digits.
 
-After `hf_` there are letters alone.
+After `hf_` letters suffice.
 """
 
 

@@ -1,8 +1,8 @@
 """Stage run: its scratch folder and journals, and the run record of host, versions and times.
 
-Contract: nothing in this package can change an output, but for the form of data/journals, which it
-writes itself. It seeds nothing, draws no random number that a stage could see, hands nothing to the
-work but paths, and never reads a record back.
+Contract: nothing in this package can change an output, except the form of data/journals, which it
+writes. It seeds nothing, draws no random number that a stage could see, passes only paths to the
+work, and never reads a record back.
 """
 
 import json
@@ -41,49 +41,50 @@ from stages.runtime.usage import USAGE
 logger = logging.getLogger(__name__)
 
 RUNS = Path("data/runs")
-"""Run records: times, host names, random ids. No outputs: equal results have equal digests."""
+"""Run records: times, host names, random ids. Not outputs, so that equal results have equal
+digests."""
 JOURNALS = Path("data/journals")
-"""The journals without times: outputs, which a stage that is restored elsewhere has too."""
+"""Journals without times: outputs, so that they are restored with a stage on another machine."""
 KEY_FILE = "key.json"
-"""Beside the journals: the input key, which says of which run record they are."""
+"""File beside the journals with the input key, which identifies their run record."""
 VECTORS = frozenset(
     {"sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "amx_tile"}
 )
-"""Flags of /proc/cpuinfo by which libraries choose how wide they add, and in which order."""
+"""Flags of /proc/cpuinfo by which libraries choose vector width, and so the order of sums."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageRun:
-    """A stage run, in the process that DVC started."""
+    """Stage run, in the process that DVC started."""
 
     name: str
     """DVC's name of the stage."""
     folder: Path
-    """`.pipe/<stage>-<key>/`: survives a kill, removed when the outputs are safe; no output."""
+    """Scratch `.pipe/<stage>-<key>/`: survives a kill, removed when the outputs are safe."""
     log: journal.Journal
-    """Writes into the journal of the stage."""
+    """Journal of the stage."""
     display: Display
-    """Shows how far the seed runs are."""
+    """Display of the seed runs' progress."""
     check_unchanged: Callable[[], None] = lambda: None
     """See `identity.check_unchanged`."""
     start: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The fields of run.json that are known at the start."""
+    """Fields of run.json that are known at the start."""
     earlier: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    """The records of seeds that were finished before (`finished_seeds`), perhaps elsewhere."""
+    """Records of seeds that were finished before (`finished_seeds`), perhaps elsewhere."""
 
 
 @contextmanager
 def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
     """Claim and record a stage run.
 
-    On success the run record (`find_records`) holds run.json, the journals of the stage and of each
-    seed (`seeds.for_each`), and what each seed run used (`usage`); the folder `journals_of` holds
-    the journals without times. On failure `.pipe/` keeps its folder, with failed.json, for the next
-    start with the same inputs.
+    On success the run record (`find_records`) has run.json, the journals of the stage and of each
+    seed (`seeds.for_each`), and the resource usage of each seed run (`usage`); the folder
+    `journals_of` has the journals without times. After a failure the scratch in `.pipe/` stays,
+    with failed.json, for the next start with the same inputs.
 
-    `stage` is DVC's name (`sample@sft`), of a stage that is not in ./dvc.yaml with its file before
-    it (`studies/dvc.yaml:search`). A process that torchrun started beside the first leaves no
-    record. Nor does one that `is_partial`: it finishes some seeds, for a later run to join.
+    `stage` is DVC's name (`sample@sft`); outside ./dvc.yaml it begins with its file
+    (`studies/dvc.yaml:search`). Of torchrun's processes only the first leaves a record. A partial
+    run (`is_partial`) leaves none: it finishes some seeds, which a later run joins.
     """
     is_quiet = process.is_dvc_quiet()
     display = progress.make_display(
@@ -94,12 +95,12 @@ def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
         format="%(asctime)s %(name)s: %(message)s",
         datefmt="%H:%M:%S",
     )
-    # DVC is asked who this stage is: its own bars and lines would come a second time.
+    # DVC is queried for the stage's identity: it would print its bars and lines a second time.
     logging.getLogger("dvc.progress").setLevel(logging.CRITICAL)
     logging.getLogger("dvc").handlers.clear()
     if ranks.read_torchrun_rank():
         versions.check()  # as `preflight` does for the first rank
-        process.ignore()  # the first rank says when all end
+        process.ignore()  # the first rank decides when all end
         with TemporaryDirectory() as scratch:
             folder = Path(scratch)
             with journal.writing(folder / "journal.jsonl") as log:
@@ -119,7 +120,7 @@ def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
         begin, clock = datetime.now(UTC), time.monotonic()
         earlier: dict[int, dict[str, Any]] = {}
         record = asdict(execution) | {"started": begin.isoformat()} | surroundings()
-        # What is imported by now is not the work's: the peak's growth over it is.
+        # Memory of imports is not the work's: the growth of the peak over it is.
         record["memory_at_start_bytes"] = memory_bytes("VmRSS")
         try:
             with journal.writing(folder / "journal.jsonl") as log:
@@ -142,7 +143,7 @@ def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
 
 
 def _leave_record(execution: identity.Execution, folder: Path, record: dict[str, Any]) -> None:
-    """Write the run record, and the journals without times, from the folder of the run."""
+    """Write the run record, and the journals without times, from the scratch of the run."""
     journals = {"journal.jsonl": folder / "journal.jsonl"}
     for path in sorted(folder.glob("seed-*/journal.jsonl")):
         journals[f"journal-{path.parent.name}.jsonl"] = path
@@ -161,27 +162,27 @@ def _leave_record(execution: identity.Execution, folder: Path, record: dict[str,
 
 
 def journals_of(stage: str) -> Path:
-    """The output with a stage's journals; of `studies/dvc.yaml:a`, data/studies/a/journal."""
+    """Folder of a stage's journals, an output; of `studies/dvc.yaml:a`, data/studies/a/journal."""
     file, _, name = stage.rpartition(":")
     folder = Path(name.replace("@", "/"))
     return JOURNALS.parent / Path(file).parent / folder / "journal" if file else JOURNALS / folder
 
 
 def find_records(stage: str, input_key: str) -> list[Path]:
-    """The run records of a stage's executions with these inputs on this machine, oldest first."""
+    """Run records of a stage's executions with these inputs on this machine, oldest first."""
     records = _folder_of_records(stage).glob(f"{input_key[:16]}-*/run.json")
     ended = {path.parent: json.loads(path.read_text(encoding="utf-8"))["ended"] for path in records}
     return sorted(ended, key=ended.__getitem__)
 
 
 def _place_record(execution: identity.Execution) -> Path:
-    """The folder of the run record of an execution."""
+    """Folder of the run record of an execution."""
     name = f"{execution.input_key[:16]}-{execution.execution_id[:8]}"
     return _folder_of_records(execution.stage) / name
 
 
 def _folder_of_records(stage: str) -> Path:
-    """The folder with a stage's run records; of `studies/dvc.yaml:a`, data/runs/studies/a."""
+    """Folder of a stage's run records; of `studies/dvc.yaml:a`, data/runs/studies/a."""
     file, _, name = stage.rpartition(":")
     return locate_checkout() / RUNS / Path(file).parent / name.replace("@", "/")
 
@@ -191,7 +192,7 @@ def _dump(path: Path, record: dict[str, Any]) -> None:
 
 
 def surroundings() -> dict[str, Any]:
-    """The fields of run.json that do not change while a stage runs."""
+    """Fields of run.json that do not change while a stage runs."""
     commit, dirty = git_state()
     processor = stages.processor()
     return {
@@ -211,12 +212,12 @@ def surroundings() -> dict[str, Any]:
 
 
 def git_state() -> tuple[str | None, bool | None]:
-    """The commit, and whether the tree differs from it.
+    """Commit, and whether the working tree differs from it.
 
-    dvc.lock is left out: the pipeline itself writes it while it runs. (None, None) outside a
-    repository or before the first commit.
+    dvc.lock is ignored: the pipeline writes it while it runs. (None, None) outside a repository or
+    before the first commit.
     """
-    # Optional locks would collide with stages that run side by side.
+    # Optional locks would collide with stages that run at the same time.
     environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 
     def git(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -235,10 +236,10 @@ def git_state() -> tuple[str | None, bool | None]:
 def join_records(
     earlier: Mapping[int, Mapping[str, Any]], record: dict[str, Any]
 ) -> dict[str, Any]:
-    """The record of a run that took seeds which were finished before, with theirs in `seeds`.
+    """Record of a run that reused finished seeds, with their records in `seeds`.
 
-    It began when the first of them did. Its seconds are those in which at least one machine worked
-    on it: seeds side by side count once, as in a run of all, and waiting between them not at all.
+    Its start is that of the earliest seed. Its seconds are those in which at least one machine
+    worked on it: concurrent seeds count once, as in a run of all; waiting does not count.
     """
     if not earlier:
         return record
@@ -261,7 +262,7 @@ def join_records(
 
 
 def describe_end(clock: float) -> dict[str, Any]:
-    """The fields that are known at the end; torch is asked about a GPU, not imported."""
+    """Fields of run.json that are known at the end; does not import torch to look for a GPU."""
     torch, device = sys.modules.get("torch"), {"device": "cpu"}
     if torch is not None and torch.cuda.is_initialized():
         device = {
@@ -273,16 +274,16 @@ def describe_end(clock: float) -> dict[str, Any]:
         "ended": datetime.now(UTC).isoformat(),
         "seconds": round(time.monotonic() - clock, 3),
         "peak_memory_bytes": memory_bytes("VmHWM"),
-        # of the largest process of a seed, where there were any
+        # of the largest process of a seed; 0 if there was none
         "peak_memory_of_a_seed_bytes": 1024 * of_seeds,
         **device,
     }
 
 
 def memory_bytes(field: Literal["VmHWM", "VmRSS"]) -> int | None:
-    """The resident size of this process, as it is (VmRSS) or the largest so far (VmHWM; proc(5)).
+    """Resident size of this process, current (VmRSS) or largest so far (VmHWM; proc(5)).
 
-    None where the kernel does not tell. The maximum of `getrusage` may be a parent's.
+    None if the kernel does not report it. The maximum of `getrusage` may be a parent's.
     """
     status = Path("/proc/self/status")
     lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []

@@ -1,9 +1,9 @@
-"""The work of several seeds side by side, in one process each.
+"""Parallel work of several seeds, with a process for each.
 
-On a CPU each process has one thread, so nothing waits for a spinning thread when other work takes a
-core. Where there are GPUs, each process waits for one and holds it. The processes are forked when
-everything is imported, so a stage starts once. The work of one seed may itself be that of several
-processes, which train one model together (`runtime/ranks`).
+On a CPU each process has one thread, so none waits for another thread that lost its core. On a
+machine with GPUs, each process waits for a free GPU and holds it. The processes are forked after
+all imports, so a stage starts once. A seed may have several processes, which train one model
+together (`runtime/ranks`).
 """
 
 import copy
@@ -43,16 +43,15 @@ def for_each(
 ) -> dict[int, ResultT]:
     """The results of `work(run of the seed)` by seed, in the order of `numbers`.
 
-    `run` is that of a row (`loops/run`), whose `of_seed` opens the runs of its seeds and ranks.
-    A single seed is worked on in this process, and under torchrun each seed after the other.
-    Otherwise each seed has a process, and a GPU where `gpu` is set and there is one; the first
-    error ends all processes and is raised here, with its seed in a note. `num_processes` train each
-    seed's model together; the first of them returns the result. `num_samplers`: processes of a seed
-    beside them that have a GPU, too. Results cross a pipe: small things only. No seed may change
-    what another sees.
+    `run` is that of a row (`loops/run`), whose `of_seed` opens the runs of its seeds and ranks. A
+    single seed runs in this process; under torchrun, so do all seeds, one after another. Otherwise
+    each seed has a process, and with `gpu` a GPU if the machine has any; the first error ends all
+    processes and is raised here, with its seed in a note. `num_processes` train each seed's model
+    together; the first of them returns the result. `num_samplers`: further processes of a seed with
+    a GPU. Results cross a pipe, so they must be small. No seed may change the inputs of another.
     """
     stage_run.check_unchanged()  # the parameters have been read by now
-    if not numbers:  # all are finished: no GPU is waited for
+    if not numbers:  # all are finished: do not wait for a GPU
         return {}
     num_gpus = num_processes + num_samplers if gpu else 0
     open_seed = partial(_open_seed, work, run, num_processes)
@@ -106,9 +105,9 @@ def for_each(
                     raise error
     finally:
         limit = process.SECONDS_TO_END + process.SECONDS_TO_SAVE
-        process.extend(limit + 5.0)  # longer than the processes of seeds have
+        process.extend(limit + 5.0)  # longer than the limit of the seeds' processes
         started = [fork for fork in processes if fork.pid]
-        for fork in started if pipes else ():  # those beside a failed one keep their work
+        for fork in started if pipes else ():  # the seeds beside a failed one keep their work
             fork.terminate()
         for fork in started:
             fork.join(limit if pipes else None)
@@ -121,7 +120,7 @@ def for_each(
 def _open_seed(
     work: Callable[[Any], Any], run: Any, num_processes: int, seed: int, show: Show
 ) -> Iterator[Any]:
-    """The run of a seed in this process, while processes of its other ranks work, too."""
+    """Context with the run of a seed in this process, while its other ranks run in theirs."""
 
     def work_as(rank: int) -> None:
         with run.of_seed(seed, rank, None) as of_rank:
@@ -138,7 +137,7 @@ def _open_seed(
 
 @contextmanager
 def _reporting(pipe: connection.Connection) -> Iterator[Show]:
-    """The process of a seed: ends with its parent, sends its progress, and an error as its end."""
+    """Context of a seed's process, which ends with its parent, and sends progress and errors."""
 
     def show(snapshot: Snapshot) -> None:
         with suppress(OSError):  # the parent has ended, and this process is about to
@@ -150,7 +149,9 @@ def _reporting(pipe: connection.Connection) -> Iterator[Show]:
     except BaseException as error:  # noqa: BLE001
         trace = traceback.format_exc()
         try:
-            pipe.send(("error", (copy.copy(error), trace)))  # as receiving does: some cannot be
+            pipe.send(
+                ("error", (copy.copy(error), trace))
+            )  # as receiving does: some errors cannot be copied
         except Exception:  # noqa: BLE001
             pipe.send(("error", (RuntimeError(f"{type(error).__name__}: {error}"), trace)))
     finally:

@@ -1,7 +1,7 @@
-"""Text on a terminal or in a log: escaped, cut to the width, and never an error where it is gone.
+"""Text on a terminal or in a log: escaped, cut to the width, without an error if either is closed.
 
-Lines that are drawn again and again end with the cursor where they begin (`draw`). Whatever else is
-written, by this process or one that it forked, erases them first and takes their place.
+Redrawn lines leave the cursor at their beginning (`draw`). Any other text, of this process or one
+that it forked, erases them first and takes their place.
 """
 
 import errno
@@ -18,34 +18,34 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 ERASE = "\x1b[J"
-"""Erases what is below the cursor, and right of it."""
+"""Erases everything after the cursor."""
 UP = "\x1b[A"
 GONE = frozenset({errno.EPIPE, errno.EIO})
 """Errors of a pipe whose reader has ended, and of a terminal that was closed."""
 
 
 def escaped(text: str) -> str:
-    """`text` with control characters, which a terminal would obey, as Python writes them."""
+    """`text` with Python's escapes for control characters, which a terminal would obey."""
     shown = (char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
     return text if text.isprintable() else "".join(shown)
 
 
 def is_terminal() -> bool:
-    """Whether the standard error is a terminal on which lines can be drawn again."""
+    """Whether the standard error is a terminal on which lines can be redrawn."""
     with suppress(OSError):
         return os.isatty(2) and os.environ.get("TERM") not in ("dumb", "unknown")
     return False
 
 
 def green(text: str) -> str:
-    """The text in green, where the standard error is a terminal and NO_COLOR is not set."""
+    """The text in green if the standard error is a terminal and NO_COLOR is not set."""
     return f"\x1b[32m{text}\x1b[0m" if is_terminal() and not os.environ.get("NO_COLOR") else text
 
 
 def erase() -> None:
-    """Erase the lines that are drawn, by whatever process; nothing where there are none.
+    """Erase the drawn lines of any process, if there are any.
 
-    After Ctrl-C the terminal's `^C` stands before them.
+    After Ctrl-C they begin with the terminal's `^C`.
     """
     if is_terminal():
         with suppress(OSError):
@@ -53,11 +53,11 @@ def erase() -> None:
 
 
 def draw(lines: Sequence[str]) -> None:
-    """Draw lines in the place of those before; no line wraps, and none is below the screen.
+    """Replace the drawn lines; no line wraps, and none is below the screen.
 
-    Two spaces separate the fields of a line: those that do not fit are left out whole.
+    Two spaces separate the fields of a line; a field that does not fit is left out.
     """
-    with suppress(OSError):  # a terminal that is gone, or reads no more
+    with suppress(OSError):  # a closed terminal
         columns, rows = os.get_terminal_size(2)
         columns, rows = columns or 80, rows or 24
         if len(lines) >= rows > 1:
@@ -70,20 +70,20 @@ def draw(lines: Sequence[str]) -> None:
 
 
 def cut_fields(line: str, columns: int) -> str:
-    """The first fields of a line that fit; of a first one that does not, what fits."""
+    """The first fields of a line, as many as fit; a first field that does not fit is cut."""
     fits = re.match(rf".{{0,{columns}}}(?=  |$)", line)
     return fits[0] if fits and fits[0] else line[:columns]
 
 
 def write(text: str) -> None:
-    """Write whole lines to the standard error, of any thread."""
+    """Write whole lines to the standard error, from any thread."""
     with suppress(OSError):
         erase = f"\r{ERASE}" if is_terminal() else ""
         os.write(2, f"{erase}{text}\n".encode(errors="replace"))
 
 
 class _Output(io.FileIO):
-    """Standard output or error, which writes nowhere once its terminal or pipe is gone."""
+    """Standard output or error, which drops text once its terminal or pipe is closed."""
 
     def write(self, data: "ReadableBuffer") -> int | None:
         try:
@@ -95,13 +95,13 @@ class _Output(io.FileIO):
 
 
 def survive_lost_output() -> None:
-    """Go on where the terminal, or the program that reads the output, is gone.
+    """Make the process survive the end of its terminal, or of the program that reads its output.
 
-    It happens to a process that ignores SIGHUP, as under nohup or in a shell's background. What it
-    shows is in the journals, too.
+    A process that ignores SIGHUP outlives them, as under nohup or in a shell's background. The
+    journals have what it would show.
     """
     for name in ("stdout", "stderr"):
-        if (before := getattr(sys, name)) is None:  # closed by who started it
+        if (before := getattr(sys, name)) is None:  # closed by the parent
             continue
         before.flush()
         raw = _Output(before.fileno(), "wb", closefd=False)
@@ -112,10 +112,10 @@ def survive_lost_output() -> None:
 
 
 def escape_output(stream: TextIO | None) -> None:
-    """Escape every text of a stream.
+    """Escape all text of a stream.
 
-    A progress bar of a library, which tqdm begins with a carriage return, is drawn as our lines
-    are on a terminal, and is not in a log.
+    A library's progress bar, which tqdm begins with a carriage return, is drawn like other progress
+    lines on a terminal, and is left out of a log.
     """
     if stream is None:
         return
@@ -124,9 +124,10 @@ def escape_output(stream: TextIO | None) -> None:
     def write(text: str) -> int:
         nonlocal was_bar
         is_bar = text.startswith(("\r", UP)) and "\n" not in text
-        is_end_of_bar = was_bar and text == "\n"
+        is_end_of_bar = was_bar and not text.strip("\n")  # or moves to a nested bar
         if is_bar and is_drawn_on(stream) and multiprocessing.parent_process() is None:
-            draw([text.strip("\r ")])  # in the process of a seed the parent draws
+            if bar := text.replace(UP, ""):  # else it moves back from a nested bar
+                draw([bar.strip("\r ")])  # nothing in a seed's process: its parent draws
         elif not is_bar and not is_end_of_bar:
             write_text(f"{ERASE if is_drawn_on(stream) else ''}{escaped(text)}")
         was_bar = is_bar
@@ -136,5 +137,5 @@ def escape_output(stream: TextIO | None) -> None:
 
 
 def is_drawn_on(stream: TextIO) -> bool:
-    """Whether a stream is a terminal with lines now: the fork server gives its forks others."""
+    """Whether a stream is a terminal with lines now: the fork server replaces it in forks."""
     return stream.isatty() and is_terminal()

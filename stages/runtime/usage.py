@@ -1,6 +1,6 @@
-"""What a seed run uses of its machine: processor cores, memory, GPU memory, every ten seconds.
+"""Resource usage of a seed run: processor cores, memory and GPU memory, every ten seconds.
 
-Memory that it freed is returned to the kernel just before, so that what is measured is in use.
+Freed memory is returned to the kernel just before, so that only memory in use is measured.
 """
 
 import sys
@@ -21,9 +21,9 @@ MEGABYTE = 10**6
 
 @contextmanager
 def sampling(path: Path) -> Iterator[None]:
-    """Meanwhile a thread writes samples of this process and its children, in rows of a journal.
+    """Context in which a thread samples this process and its children into a journal at `path`.
 
-    A full disk costs the samples, not the run. A shorter run has none, and no file.
+    A full disk costs the samples, not the run. A run of less than ten seconds has no file.
     """
     ended = threading.Event()
 
@@ -50,7 +50,7 @@ def sampling(path: Path) -> Iterator[None]:
 
 
 def measure_cpu_seconds() -> float:
-    """Processor time of this process and its children so far, of those that have ended too."""
+    """Processor time so far of this process and its children, also of those that have ended."""
     times = psutil.Process().cpu_times()
     total = times.user + times.system + times.children_user + times.children_system
     for child in psutil.Process().children(recursive=True):
@@ -61,13 +61,13 @@ def measure_cpu_seconds() -> float:
 
 
 def measure_memory() -> dict[str, float]:
-    """Resident memory of this process and its children, and GPU memory that torch holds for it."""
+    """Resident memory of this process and its children, and GPU memory that torch has reserved."""
     resident = psutil.Process().memory_info().rss
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             resident += child.memory_info().rss
     memory = {"memory_megabytes": resident / MEGABYTE}
-    torch = sys.modules.get("torch")  # asked about a GPU that is in use, not imported
+    torch = sys.modules.get("torch")  # not imported: without it no GPU is in use
     if torch is not None and torch.cuda.is_initialized():
         memory["gpu_memory_megabytes"] = torch.cuda.memory_reserved() / MEGABYTE
     return memory

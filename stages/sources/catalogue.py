@@ -1,10 +1,10 @@
-"""Sources of problems, generated or brought by people, and which of their rows are used.
+"""Sources of problems, generated or the user's, and the screening of their rows.
 
 Besides malformed rows, `screen_rows` rejects problems that spoil a data set though each row is well
-formed: a second problem with the same id, a row that says the same as an earlier one, a gold answer
+formed: a second problem with the same id, a row with the same text as an earlier one, a gold answer
 that the answer checker cannot read, the problems of a question with gold answers that differ, and a
 training problem whose question, or opening of a conversation, is also one of the test, or a near
-copy of one (`near_copies`). Of several solutions of a question all are learned from; a question of
+copy of one (`near_copies`). All solutions of a training question are learned from; a question of
 the dev or test split counts once.
 """
 
@@ -62,17 +62,17 @@ SourceConfig = Annotated[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScreenedSource:
-    """What a source yielded, sorted into usable and not."""
+    """Rows of a source, sorted into usable and not."""
 
     num_rows: int
     problems: list[Problem] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
     reports: list[SourceReport] = field(default_factory=list)
-    """How each file source was read."""
+    """Report on the reading of each file source."""
     has_test: bool = False
-    """Whether the source has a test split, be its rows usable or not."""
+    """Whether the source has a test split, even without usable rows."""
     agreement: float | None = None
-    """Share of the solutions that state the gold answer; None: of generated problems, or none."""
+    """Share of the solutions that state the gold answer; None: generated problems, or none."""
 
     def reject(self, problems: Iterable[tuple[Problem, str]]) -> None:
         """Record problems that turned out to be unusable, with the reasons."""
@@ -82,7 +82,7 @@ class ScreenedSource:
     def check_share(self, max_share: float) -> None:
         """Raise a ValueError if more than `max_share` of the rows is bad, wholly or in a turn.
 
-        What spoils nothing else (`quarantine.HARMLESS`) does not count.
+        Rows that spoil nothing else (`quarantine.HARMLESS`) do not count.
         """
         limit, bad = "data.max_bad_share", {(row.file, row.line): row for row in self.bad}
         rows = [row for row in bad.values() if not quarantine.is_harmless(row)]
@@ -91,7 +91,7 @@ class ScreenedSource:
             quarantine.refuse_all([*bad.values()], self.num_rows)
 
     def warn_of_left_out(self, max_share: float) -> Iterator[str]:
-        """How many rows are left out that `check_share` does not count, above `max_share`."""
+        """Warning of left-out rows that `check_share` does not count, if above `max_share`."""
         rows = [row for row in self.bad if quarantine.is_harmless(row)]
         if len(rows) > max_share * self.num_rows:
             counts, kinds = f"{len(rows)} of {self.num_rows}", quarantine.describe_kinds(rows)
@@ -109,7 +109,7 @@ class ScreenedSource:
 
 
 def read_source(source: SourceConfig, seed: int) -> ScreenedSource:
-    """The rows of a source, screened; only generated ones and the user's function use the seed.
+    """Screened rows of a source; only generated ones and the user's function use the seed.
 
     Raises:
         ValueError: a source that cannot be read, or whose solutions contradict their answers.
@@ -146,9 +146,9 @@ def _read_rows(
 def exclude_near_copies(
     splits: dict[str, list[Problem]], screened: ScreenedSource
 ) -> dict[str, list[Problem]]:
-    """The splits without problems that are near copies of a test question; those are recorded.
+    """Splits without problems that are near copies of a test question; the copies are recorded.
 
-    Questions, the user's turns of conversations, and solutions are looked at.
+    Compares questions, the user's turns of conversations, and solutions.
     """
     tests = splits["test"]
     questions = [said_by_user(problem) for problem in tests]
@@ -171,10 +171,10 @@ def exclude_near_copies(
 def exclude_repeated_questions(
     splits: dict[str, list[Problem]], screened: ScreenedSource
 ) -> dict[str, list[Problem]]:
-    """The splits with each question of dev and test once, the first time; others are recorded.
+    """Splits in which each question of dev and test occurs once; repetitions are recorded.
 
-    Intervals take the problems of these splits for independent. A question is the same as where
-    problems are split (`normalise_question`), with the same tools.
+    Intervals assume that the problems of these splits are independent. Questions are the same if
+    they are equal after `normalise_question`, as when problems are split, and have the same tools.
     """
     kept = dict(splits)
     for split in ("dev", "test"):
@@ -215,7 +215,7 @@ def name_of(source: SourceConfig) -> str:
 
 
 def licence_of(source: SourceConfig) -> str | None:
-    """The licence of a source; of several, each once."""
+    """Licence of a source; of several sources, each licence once."""
     sources = source if isinstance(source, list) else [source]
     licences = dict.fromkeys(item.licence for item in sources if item.licence is not None)
     return ", ".join(licences) or None
@@ -233,13 +233,13 @@ def make_exchanges(
 
 
 def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
-    """Sort the rows of a source, in their order; an answer becomes what the checker reads.
+    """Sort the rows of a source, in their order; the checker's reading replaces each answer.
 
-    Of a question with gold answers that differ nobody knows the right one, so none of its problems
-    is kept; those that overlap with the test count for nothing here.
+    If a question has different gold answers, the right one is unknown, so none of its problems is
+    kept; those that overlap with the test do not count here.
 
-    Where ids begin anew in the test split, the later row's gets its split before it (`test-7`), so
-    that no test question is lost as a duplicate of another question.
+    If ids begin anew in the test split, the later row's id gets its split as a prefix (`test-7`),
+    so that no test question is lost as a duplicate of another question.
 
     A row is repeated if turns, tools, gold answer and solution are the same as those of another.
     """
@@ -288,9 +288,9 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
 
 
 def _reject_contradictions(screened: ScreenedSource) -> ScreenedSource:
-    """The source without the problems whose whole text has another gold answer elsewhere in it.
+    """Source without the problems whose whole text occurs with different gold answers.
 
-    The text is compared but for white space, with its choices, system message and earlier turns.
+    Texts are compared without white space, with choices, system message and earlier turns.
     """
     by_text = defaultdict[tuple[str, str | None], dict[str, Problem]](dict)
     for problem in screened.problems:
@@ -316,7 +316,7 @@ def _whole_text(problem: Problem) -> tuple[str, str | None]:
 
 
 def _find_contradiction(problems: Sequence[Problem]) -> str | None:
-    """Why problems with the same text are not kept: two gold answers that are no one value."""
+    """Reason to reject problems with the same text: two gold answers with different values."""
     first, gold = problems[0], str(problems[0].answer)
     for problem in problems[1:]:
         answer = str(problem.answer)
@@ -334,7 +334,7 @@ def check_agreement(problems: Sequence[Problem]) -> float | None:
     """The share of solutions that state the gold answer; None: no problem has both.
 
     Raises:
-        ValueError: it is below `MIN_AGREEMENT`: the column of the answers is another thing.
+        ValueError: it is below `MIN_AGREEMENT`: the answers are in another column.
     """
     solved = [(problem, problem.answer, problem.solution) for problem in problems
               if problem.solution is not None and problem.answer is not None]  # fmt: skip
@@ -360,18 +360,18 @@ def check_agreement(problems: Sequence[Problem]) -> float | None:
 
 
 class PreparationConfig(Params):
-    """Where problems come from and how they are asked."""
+    """Source of the problems, and the form of their prompts."""
 
     source: SourceConfig
     prompt_template: str = Field(pattern=r"\{question\}")
-    """The prompt of a problem, `{question}` being the question; with a chat template, the user's
-    message. The turns of a conversation are rendered as they are."""
+    """Prompt of a problem, with `{question}` in place of the question; with a chat template, the
+    user's message. The turns of a conversation are rendered as they are."""
     answer_forms: list[Annotated[str, AfterValidator(check_form)]] = Field(
         default=[*FORMS], min_length=1
     )
     """Forms of statements in which the answer checker reads a final answer."""
     mixture: MixtureConfig | None
-    """Demonstrations of judging, criticising and revising besides; null: none."""
+    """Further demonstrations, of judging, criticising and revising; null: none."""
     shares: splitting.Shares
     """Shares of the problems in the splits other than train."""
     max_prompt_tokens: int = Field(gt=0)
@@ -387,17 +387,17 @@ class PreparationConfig(Params):
         if mixture and not generated and max(mixture.judge, mixture.critique, mixture.revise) > 0:
             raise ValueError(
                 f"data.mixture: expected null with problems of another source, found "
-                f"{mixture!r}: the truth of mistakes is known of 'word_problems' alone. Set it to "
-                f"null; a model that follows instructions needs none (style: full)."
+                f"{mixture!r}: the mistakes in solutions are known only for 'word_problems'. Set "
+                f"it to null; a model that follows instructions needs none (style: full)."
             )
         return self
 
     @property
     def checked_forms(self) -> Sequence[str] | None:
-        """The forms, for prompts; None where they are all that have a name."""
+        """Forms of statements, for prompts; None: all that have a name."""
         return None if {*self.answer_forms} == {*FORMS} else self.answer_forms
 
     @property
     def max_message_tokens(self) -> int:
-        """Longest prompt of the mixture's tasks, 0 where there are none."""
+        """Longest prompt of the mixture's tasks; 0 without a mixture."""
         return self.mixture.max_prompt_tokens if self.mixture else 0

@@ -1,4 +1,4 @@
-"""Multiple choice: choices that are written into the prompt, and the letter of the right one."""
+"""Multiple choice: choices in the prompt, and the letter of the right one as gold answer."""
 
 import re
 import string
@@ -13,28 +13,28 @@ from stages.sources import columns, raw_rows
 from stages.sources.quarantine import RejectedError
 
 _LABELLED = re.compile(r"\(?([A-Za-z])[).:]\s*")
-GoldForm = Literal["label", "text", "index"]
-"""What the gold answers of a column are; an index counts from 0."""
+GoldForm = Literal["label", "text", "index", "index alone"]
+"""Form of a column's gold answers; an index counts from 0. `index alone`: not also a text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Answers to choose from, in the prompt (A), (B), ..., whatever the file calls them."""
+    """Answers to choose from; in the prompt they are (A), (B), ..., whatever the file's labels."""
 
     labels: tuple[str, ...]
-    """As the file has them: letters, or digits."""
+    """Labels of the file: letters, or digits."""
     texts: tuple[str, ...]
     are_labelled: bool
-    """Whether the file has the labels, so that a gold answer that is a label is meant as one."""
+    """Whether the file has labels, so that a gold answer equal to a label is one."""
 
     def ask(self, turn: Turn) -> Turn:
-        """The user's turn with a line for each choice."""
+        """User's turn with a line for each choice."""
         letters = string.ascii_uppercase
         lines = [f"({letters[index]}) {text}" for index, text in enumerate(self.texts)]
         return replace(turn, content="\n".join([turn.content, *lines]))
 
     def find_label(self, text: str) -> int | None:
-        """Which choice has this label, alone or in front of its text, perhaps in lower case."""
+        """Index of the choice with this label, bare or before its text, perhaps in lower case."""
         label, match = text.strip("().: "), _LABELLED.match(text)
         if match is not None and (rest := text[match.end() :]) in self.texts:
             index = self.find_label(match[1])
@@ -44,13 +44,13 @@ class Choices:
         return self.labels.index(label) if label in self.labels else None
 
     def find_text(self, text: str) -> int | None:
-        """Which choice, and no other, has this text."""
+        """Index of the only choice with this text."""
         return self.texts.index(text) if self.texts.count(text) == 1 else None
 
     def read_gold(self, gold: Any) -> dict[GoldForm, int]:
-        """Each form that a gold answer may have -> the choice that it then is."""
-        gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
-        # Of 1, pandas makes 1.0 in a column with a null.
+        """Each form that a gold answer may have -> index of its choice in that form."""
+        gold = columns.single(gold)
+        # pandas turns 1 into 1.0 in a column with a null.
         is_whole = isinstance(gold, float) and gold.is_integer() and str(gold) not in self.texts
         text = str(int(gold) if is_whole else gold).strip()
         is_index = text.isdecimal() and int(text) < len(self.texts)
@@ -61,10 +61,12 @@ class Choices:
         return {form: index for form, index in indices.items() if index is not None}
 
     def find_letter(self, gold: Any, counts: Mapping[GoldForm, int]) -> str:
-        """The letter of the gold answer, read in the form that most others of its column can have.
+        """Letter of the gold answer, in the form that most gold answers of its column can have.
 
-        Labels that the file has come first. RejectedError for a gold answer of which as many others
-        can be read in each of two forms that say different choices, unless it is a text of digits.
+        Labels of the file come first. If a gold answer is both an index and a text, of different
+        choices: an integer is an index if any of its column is only an index; a text of digits is a
+        text if none is, since a stray one must not shift all others. RejectedError if that decides
+        nothing, or if two forms that give different choices are equally frequent.
         """
         indices = self.read_gold(gold)
         if self.are_labelled and "label" in indices:
@@ -74,10 +76,14 @@ class Choices:
                 f"no choice: expected the letter, index (from 0) or text of one of "
                 f"{len(self.texts)} choices, found {gold!r:.60}"
             )
+        if "text" in indices and indices["text"] != indices.get("index", indices["text"]):
+            is_text = isinstance(columns.single(gold), str)
+            has_index = "index alone" in counts
+            if is_text != has_index:
+                del indices["index" if is_text else "text"]
+            counts = {}
         most = max(counts.get(form, 0) for form in indices)
         indices = {form: index for form, index in indices.items() if counts.get(form, 0) == most}
-        if isinstance(gold, str) and gold.strip().isdecimal() and "text" in indices:
-            return string.ascii_uppercase[indices["text"]]
         if len({*indices.values()}) > 1:
             raise RejectedError(
                 f"ambiguous choice: {gold!r:.60} may be {' and '.join(indices)} of different ones "
@@ -87,11 +93,11 @@ class Choices:
 
 
 def read_choices(value: Any, column: str) -> Choices:
-    """The choices of a row.
+    """Choices of a row.
 
-    A list of texts, perhaps with their letters in front; `{"text": [...], "label": [...]}`; a list
-    of such objects, or of others with one text beside their letters; letters with their texts; or
-    JSON text of these. RejectedError for all else.
+    A list of texts, perhaps with letters before them; `{"text": [...], "label": [...]}`; a list of
+    such objects, or of others with one text beside their letters; an object from letters to texts;
+    or JSON text of these. RejectedError for anything else.
     """
     labels: list[Any] = []
     value = columns.parse_json(value) or value if isinstance(value, str) else value
@@ -99,11 +105,10 @@ def read_choices(value: Any, column: str) -> Choices:
         texts, labels = value["text"], value.get("label", [])
     elif isinstance(value, Mapping):
         labels, texts = list(value), list(value.values())
-        while texts and texts[-1] is None:  # of a column whose objects have the keys of all of them
+        while texts and texts[-1] is None:  # columns of objects give each the keys of all
             del labels[-1], texts[-1]
     else:
-        items: list[Any] = value if isinstance(value, list) else []
-        items = [item[0] if isinstance(item, list) and len(item) == 1 else item for item in items]
+        items = [columns.single(item) for item in value] if isinstance(value, list) else []
         are_objects = bool(items) and all(isinstance(item, dict) for item in items)
         labels, texts = _read_objects(items, column) if are_objects else ([], items)
     if not 1 < len(texts) <= len(string.ascii_uppercase):
@@ -124,7 +129,7 @@ def read_choices(value: Any, column: str) -> Choices:
 
 
 def _read_objects(items: Sequence[Mapping[str, Any]], column: str) -> tuple[list[Any], list[Any]]:
-    """The letters, if they have any, and the texts of choices that are objects."""
+    """Letters, if there are any, and texts of choices that are objects."""
     keys = {key: [item.get(key) for item in items] for item in items for key in item}
     if "text" in keys:
         return keys.get("label", [None] * len(items)), keys["text"]
@@ -143,10 +148,13 @@ def _read_objects(items: Sequence[Mapping[str, Any]], column: str) -> tuple[list
 def count_gold_forms(
     rows: Sequence[Mapping[str, Any]], choices_column: str, answer_column: str
 ) -> Counter[GoldForm]:
-    """How many gold answers of some rows can be read in each form."""
+    """Number of gold answers of some rows that can have each form."""
     counts = Counter[GoldForm]()
     for fields in rows:
         with suppress(RejectedError):  # a bad row is recorded with its line
             gold, value = (columns.evaluate(fields, x) for x in (answer_column, choices_column))
-            counts.update(read_choices(value, choices_column).read_gold(gold).keys())
+            forms = read_choices(value, choices_column).read_gold(gold).keys()
+            counts.update(forms)
+            if "index" in forms and "text" not in forms:
+                counts["index alone"] += 1
     return counts

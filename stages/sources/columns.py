@@ -1,13 +1,13 @@
-r"""Columns: where in a row of a file its question, its answer, its messages and the like stand.
+r"""Columns of a file with the question, answer, messages and other fields of a row.
 
-A column is named as `answer`, with a path into objects and lists as `reward_model.ground_truth` or
-`answers.0`, or as a template of several: `"{Body} {Question}"`, in which `{{` is a brace. A path
-through a list of objects is the list of what each has: `choices.text`. Where the usual names are
-used (columns.yaml) nothing has to be named: `recognise` finds them. The names are those of TRL,
-axolotl, LLaMA-Factory, ms-swift, verl, OpenRLHF and open-instruct, and of the data sets that are
-most used.
+A column is named by its name (`answer`), by a path into objects and lists
+(`reward_model.ground_truth`, `answers.0`), or by a template of several: `"{Body} {Question}"`, in
+which `{{` is a brace. A path through a list of objects gives the list of their values:
+`choices.text`. Usual names (columns.yaml) need not be given: `recognise` finds them. They are those
+of TRL, axolotl, LLaMA-Factory, ms-swift, verl, OpenRLHF and open-instruct, and of the most used
+data sets.
 
-What nothing reads is judged in `unread`.
+`unread` checks the columns that are not read.
 """
 
 import json
@@ -34,31 +34,31 @@ class Columns(Params):
     """Columns of a file of problems or conversations; each a name, a path or a template."""
 
     question: str | None = None
-    """What the user asks: text, or a conversation that ends with the user's turn."""
+    """Question: text, or a conversation that ends with the user's turn."""
     answer: str | None = None
-    """The gold answer: a number, a text that is the answer, or one that ends by stating it."""
+    """Gold answer: a number, a text that is the answer, or one that ends by stating it."""
     unit: str | None = None
-    """What the gold answer is measured in; it is put after it."""
+    """Unit of the gold answer, which is appended to it."""
     solution: str | None = None
-    """A worked solution to imitate, which ends with its final answer."""
+    """Worked solution to imitate, which ends with its final answer."""
     choices: str | None = None
-    """The answers to choose from; the gold answer is one's letter, its index or its text."""
+    """Answers to choose from; the gold answer is a letter, an index or a text of these."""
     messages: str | None = None
-    """A conversation: a list of messages, the same as JSON text, or a transcript."""
+    """Conversation: a list of messages, the same as JSON text, or a transcript."""
     system: str | None = None
-    """The system message."""
+    """System message."""
     user: str | None = None
-    """The user's message, where nothing about it can be checked; as `question`."""
+    """User's message in the form of `question`, if no answer to it can be checked."""
     assistant: str | None = None
-    """The reply to imitate."""
+    """Reply to imitate."""
     tools: str | None = None
     """Tools that the assistant may call: a list of their schemas, or JSON text of it."""
     calls: str | None = None
-    """Calls of tools in the reply, where they are not in its message: a list, or JSON text."""
+    """Calls of tools in the reply, if they are not in its message: a list, or JSON text."""
     id: str | None = None
-    """An id, unique within the source; else it is the file's name and the row's number."""
+    """Id, unique within the source; without it, the file's name and the row's number."""
     split: str | None = None
-    """`train`, `dev` (or `validation`) or `test`."""
+    """Split: `train`, `dev` (or `validation`) or `test`."""
 
     @field_validator("*")
     @classmethod
@@ -68,44 +68,44 @@ class Columns(Params):
         return value
 
     def used(self) -> dict[str, str]:
-        """Field -> column, of those that are given."""
+        """Field -> column, without those that are not given."""
         return self.model_dump(exclude_none=True)
 
 
 MISSING = object()
 NAMES: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
-"""What a column may hold -> its usual names."""
+"""Content of a column -> its usual names."""
 OTHER_KINDS: dict[str, str] = NAMES["other_kinds"]
-"""Kind of rows that are neither problems nor conversations -> where they belong."""
+"""Kind of rows that are neither problems nor conversations -> message with their right place."""
 MAX_BARE_WORDS = 3
-"""Solutions of so few words are gold answers without a working."""
+"""Largest number of words of solutions that are gold answers without a working."""
 MAX_SPLIT_WORDS = 4
-"""A longer text is no name of a split, whatever its words."""
+"""Largest number of words in the name of a split."""
 MIN_STATED = 0.9
 """Share of solutions that state an answer, above which they are the gold answers, too."""
 FLAN = ("inputs", "targets")
-"""A prompt and its reply, perhaps in a list; under `targets` alone is anything."""
+"""Columns of a prompt and its reply, perhaps in a list; without `inputs`, `targets` is anything."""
 TRUE = frozenset({"true", "t", "1", "1.0", "yes", "y"})
 FALSE = frozenset({"false", "f", "0", "0.0", "no", "n"})
-"""What a flag may be, in lower case; tables hold text alone, with gaps whole numbers as 1.0."""
+"""Values of a flag, with `TRUE`, in lower case: tables may have only text, or 1.0 beside gaps."""
 _SPLIT_AFTER = re.compile(r"[a-z\d]+_(train|test|validation)")
-"""A name with its split after it, in lower case, as SHP has `askculinary_test` in `domain`."""
+"""Name followed by its split, in lower case, as `askculinary_test` in SHP's `domain`."""
 NOTHING = frozenset({"", "none", "null", "nan", "[]"})
 VALID = frozenset({"ok", "complete", *NAMES["verdicts"]["good"]})
 CHOICE_COLUMN = re.compile(NAMES["choice_column"])
-"""Columns with a choice each, as `A`, `option_a`, `opa`, `sol1`."""
+"""Pattern of columns with one choice each, as `A`, `option_a`, `opa`, `sol1`."""
 SYSTEM_COLUMN = re.compile(NAMES["system_column"])
-"""Columns that may be a system message, as `persona` or `sys_msg`, in lower case."""
+"""Pattern of columns that may be a system message, as `persona` or `sys_msg`, in lower case."""
 
 
 def read_flag(value: Any) -> bool | None:
-    """What a flag says, also as a word or a digit; None: it is none."""
+    """Value of a flag, which may be a word or a digit; None: not a flag."""
     word = str(value).strip().lower()
     return True if word in TRUE else False if word in FALSE else None
 
 
 def read_number(value: Any) -> float | None:
-    """A finite number, also one as text, since tables hold text alone; else None."""
+    """Finite number, also from text, since tables have only text; else None."""
     if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
         return None
     with suppress(ValueError, TypeError, OverflowError):
@@ -117,10 +117,10 @@ def read_number(value: Any) -> float | None:
 def keep_rows(
     rows: Iterable[RawRow | BadRow], where: Mapping[str, Where]
 ) -> Iterator[RawRow | BadRow]:
-    """The rows whose columns have these values, flags and numbers also as words; and bad rows.
+    """Rows whose columns have these values, flags and numbers also as words; and bad rows.
 
     Raises:
-        ValueError: there are rows, and none has them.
+        ValueError: there are rows, but none with these values.
     """
     others, kept = dict[str, Any](), False
     for row in rows:
@@ -142,8 +142,15 @@ def keep_rows(
 
 
 def _is_among(value: Any, wanted: Where) -> bool:
-    """Whether a value is one of those wanted, or the same flag as a word or a digit."""
+    """Whether a value is one of those wanted, or the same flag as a word or a digit.
+
+    A null matches only null, not `false`: it may be unknown.
+    """
     for candidate in wanted if isinstance(wanted, list) else [wanted]:
+        if candidate is None:
+            if value is None or value == "":
+                return True
+            continue
         flags = read_flag(value), read_flag(candidate)
         is_same_flag = isinstance(candidate, bool) and flags[0] is flags[1]
         if is_same_flag or to_text(value).strip().lower() == to_text(candidate).strip().lower():
@@ -153,7 +160,7 @@ def _is_among(value: Any, wanted: Where) -> bool:
 
 @cache
 def names_in(expression: str) -> tuple[str, ...]:
-    """The columns of an expression; a ValueError for a template that is none."""
+    """Columns of an expression; a ValueError if a template is malformed."""
     if "{" not in expression:
         return (expression,)
     try:
@@ -169,18 +176,18 @@ def names_in(expression: str) -> tuple[str, ...]:
 
 
 def all_names(expressions: Iterable[str]) -> Iterator[str]:
-    """The columns of some expressions."""
+    """Columns of several expressions."""
     for expression in expressions:
         yield from names_in(expression)
 
 
 def root(name: str, fields: Mapping[str, Any]) -> str:
-    """The column of a row that a path begins in."""
+    """Column of a row with which a path begins."""
     return name if name in fields else name.partition(".")[0]
 
 
 def find(fields: Mapping[str, Any], path: str) -> Any:
-    """What is at a path of a row, or `MISSING`."""
+    """Value at a path of a row, or `MISSING`."""
     if path in fields:
         return fields[path]
     value: Any = fields
@@ -201,7 +208,7 @@ def find(fields: Mapping[str, Any], path: str) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """The value that a text is as JSON; None where it is none."""
+    """Value of a JSON text; None if the text is not JSON."""
     try:
         return json.loads(text)
     except ValueError:
@@ -209,9 +216,9 @@ def parse_json(text: str) -> Any:
 
 
 def evaluate(fields: Mapping[str, Any], expression: str) -> Any:
-    """The value of an expression, `MISSING` or None where the row has none.
+    """Value of an expression; `MISSING` or None if the row has none.
 
-    In a template what is missing or null is empty, unless all of it is.
+    In a template, missing or null values are empty, unless all are.
     """
     if "{" not in expression:
         return find(fields, expression)
@@ -229,12 +236,12 @@ def evaluate(fields: Mapping[str, Any], expression: str) -> Any:
 
 
 def to_text(value: Any) -> str:
-    """A value as it stands in a template: `true` and `false` as JSON has them."""
+    """Text of a value in a template, with `true` and `false` as in JSON."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def check_names(expressions: Mapping[str, str], sample: Sequence[Mapping[str, Any]]) -> None:
-    """Raise a ValueError for a column that no row of a sample has, if that has any."""
+    """Raise a ValueError if no row of a sample has a column; an empty sample is not checked."""
     for field, expression in expressions.items():
         for name in names_in(expression) if sample else ():
             if all(find(fields, name) is MISSING for fields in sample):
@@ -243,7 +250,7 @@ def check_names(expressions: Mapping[str, str], sample: Sequence[Mapping[str, An
 
 
 def parse_object(value: Any) -> Mapping[str, Any]:
-    """The object that a value is, perhaps as JSON text; an empty one where it is none."""
+    """Object, also from JSON text; an empty one if the value is not an object."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         value = parse_json(value)
     return value if isinstance(value, Mapping) else {}
@@ -258,13 +265,13 @@ def say_the_same(first: str, second: str) -> bool:
 
 
 def _states_text(answer: str, text: str) -> bool:
-    """Whether a text has an answer in it, as words of its own."""
+    """Whether a text contains an answer as separate words."""
     answer = answer.strip()
     return re.search(rf"(?<![\w.-]){re.escape(answer)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def _find_reply(fields: Mapping[str, Any]) -> str:
-    """The reply of a row, or the last message, if it is the assistant's; else an empty text."""
+    """Reply of a row, or its last message if that is the assistant's; else an empty text."""
     if texts := [fields[name] for name in NAMES["replies"] if isinstance(fields.get(name), str)]:
         return texts[0]
     turns = [
@@ -278,15 +285,15 @@ def _find_reply(fields: Mapping[str, Any]) -> str:
 
 @cache
 def find_mark(name: str) -> str | None:
-    """The key of `NAMES["marks"]` that a column, or the last key of a path, is by its name."""
+    """Key of `NAMES["marks"]` whose names match a column, or the last key of a path, or None."""
     key = name.rpartition(".")[2].lower()
     return next((mark for mark, names in NAMES["marks"].items() if re.fullmatch(names, key)), None)
 
 
 def read_split(column: str, value: Any) -> str | None:
-    """`train`, `dev` or `test`, as a column of splits or a flag says; None: it says none.
+    """Split `train`, `dev` or `test` by a column of splits or a flag; None: it names none.
 
-    A flag is `is_test: 1` or `is_train: false`; in a domain the split stands after its name.
+    A flag is `is_test: 1` or `is_train: false`; in a domain the split follows the name.
     """
     mark, text = find_mark(column), str(value).strip().lower()
     flag = read_flag(text)
@@ -302,15 +309,15 @@ def read_split(column: str, value: Any) -> str | None:
 
 
 def says_test(name: str, value: Any) -> bool:
-    """Whether a column, or a path, says by its name and value that the row is not to train on."""
+    """Whether name and value of a column, or a path, exclude the row from training."""
     is_marked = find_mark(name) in ("split", "held out", "trained", "domain")
     return is_marked and read_split(name, value) in ("dev", "test")
 
 
 def says_invalid(name: str, value: Any) -> bool:
-    """Whether a flag, or a word in its place, says by its name that the row is not to be used.
+    """Whether name and value of a flag, or of a word in its place, exclude the row from use.
 
-    As `problem_is_valid: Incomplete` (Numina), or `deleted: true`, or a date.
+    Examples: `problem_is_valid: Incomplete` (Numina); `deleted: true`, or a date.
     """
     mark, text, flag = find_mark(name), str(value).strip().lower(), read_flag(value)
     if flag is not None or text in NOTHING or read_number(text) is not None:
@@ -320,15 +327,20 @@ def says_invalid(name: str, value: Any) -> bool:
 
 
 def says_nothing_exact(value: Any) -> bool:
-    """Whether a unit, or what an answer may differ by, is none: a 0, `false`, `none`."""
+    """Whether a unit, or a tolerance of an answer, means none: empty, 0, `false`, `none`."""
     text = str(value).strip().lower()
     return is_empty(value) or read_number(value) == 0 or text in FALSE | NOTHING
 
 
-def unwrap(value: Any) -> Any:
-    """The text of a list, or of JSON text of a list, with it alone; other values as they are.
+def single(value: Any) -> Any:
+    """Only element of a list of one; other values unchanged."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
-    RejectedError for JSON text of several texts: who says which is not known.
+
+def unwrap(value: Any) -> Any:
+    """Only text of a list, or of JSON text of a list; other values unchanged.
+
+    RejectedError for JSON text of several texts, whose speakers are unknown.
     """
     is_json = isinstance(value, str) and value.lstrip().startswith(('["', "[null"))
     texts = parse_json(value) if is_json else value
@@ -336,28 +348,28 @@ def unwrap(value: Any) -> Any:
         return value
     if is_json and (len(texts) > 1 or texts == [None]):
         raise RejectedError(f"several texts: expected one, or messages, found {value!r:.60}")
-    return texts[0] if len(texts) == 1 else value
+    return single(texts)
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a value says nothing."""
+    """Whether a value is null, NaN, or an empty text, list or object."""
     is_nan = isinstance(value, float) and math.isnan(value)
     return value is None or is_nan or value in ("", [], {}, "[]")
 
 
 def is_better_first(first: str, second: str) -> bool:
-    """Whether of two columns of answers the first one holds the better, by their names."""
+    """Whether, by the names of two columns of answers, the first one has the better answer."""
     return [first, second, "better first"] in NAMES["two_answers"]
 
 
 class ColumnSample:
-    """Some rows of a file, asked which columns they have."""
+    """Sample of a file's rows, with questions about its columns."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self.rows = rows
 
     def values(self, expression: str) -> list[Any]:
-        """What the rows have at an expression, if anything."""
+        """Values of an expression in the rows, without missing and empty ones."""
         values = [
             value
             for fields in self.rows
@@ -367,14 +379,14 @@ class ColumnSample:
         return [value for value in values if not is_empty(value)]
 
     def is_list(self, name: str) -> bool:
-        """Whether the column holds lists of several answers, no conversations."""
+        """Whether the column has lists, but not conversations."""
         values = self.values(name)
         return bool(values) and all(
             isinstance(value, list) and not is_conversation(value) for value in values
         )
 
     def is_good_or_bad(self, name: str) -> bool:
-        """Whether the column says true or false, or 0 or 1, of a completion beside it."""
+        """Whether the column labels a completion beside it with true or false, or 0 or 1."""
         values = self.values(name)
         are_flags = {str(value).lower() for value in values} <= TRUE | FALSE
         is_bool = any(isinstance(value, bool) for value in values)
@@ -382,7 +394,7 @@ class ColumnSample:
         return bool(values) and are_flags and (is_bool or has_reply)
 
     def are_texts(self, name: str) -> bool:
-        """Whether the column holds lists of at least two texts."""
+        """Whether the column has lists of at least two texts."""
         values = self.values(name)
         return bool(values) and all(
             isinstance(value, list) and len(value) > 1 and all(isinstance(x, str) for x in value)
@@ -390,17 +402,17 @@ class ColumnSample:
         )
 
     def has_objects(self, name: str) -> bool:
-        """Whether the column holds lists of objects, whose keys are columns of their own."""
+        """Whether the column has lists of objects, whose keys are separate columns."""
         return any(isinstance(item, dict) for value in self.values(name) for item in value)
 
     def end_with_the_user(self, name: str) -> bool:
-        """Whether lists of messages end with the user's, so that the reply is elsewhere."""
+        """Whether lists of messages end with the user's, so that another column has the reply."""
         lists = [value for value in self.values(name) if isinstance(value, list) and value]
         lists = [messages for messages in lists if is_message(messages[-1])]
         return bool(lists) and all(map(_ends_with_the_user, lists))
 
     def has_steps(self, labels: str) -> bool:
-        """Whether a list of flags stands beside a list of as many texts, which are no choices."""
+        """Whether a list of flags is beside a list of as many texts that are not choices."""
         return any(
             isinstance(flags := fields.get(labels), list) and isinstance(texts, list)
             and len(texts) == len(flags) > 0 and name not in (labels, *NAMES["choices"])
@@ -410,17 +422,17 @@ class ColumnSample:
         )  # fmt: skip
 
     def pair(self) -> tuple[str, str] | None:
-        """The columns of two answers to compare."""
+        """Columns of two answers to compare, or None."""
         pairs = ((first, second) for first, second, *_ in NAMES["two_answers"])
         return next((pair for pair in pairs if all(map(self.values, pair))), None)
 
     def available(self) -> str:
-        """The names of the columns."""
+        """Names of the columns."""
         names = ", ".join(dict.fromkeys(key for fields in self.rows for key in fields))
         return names if len(names) <= 300 else f"{names[:300]} ..."
 
     def common(self) -> dict[str, str | None]:
-        """System message, tools, id and split, which rows of every kind may have."""
+        """Columns that rows of every kind may have: system message, tools, id and split."""
         has_split = SPLITS.keys() & {str(value).lower() for value in self.values("split")}
         return {
             "system": self.first(NAMES["systems"], str),
@@ -430,7 +442,7 @@ class ColumnSample:
         }
 
     def choices(self) -> str | None:
-        """The column of choices: lists, objects, or JSON text of these."""
+        """Column of choices (lists, objects, or JSON text of these), or None."""
         for name in NAMES["choices"]:
             values = [parse_json(value) if isinstance(value, str) else value
                       for value in self.values(name)]  # fmt: skip
@@ -439,15 +451,15 @@ class ColumnSample:
         return None
 
     def unit(self) -> str | None:
-        """The column of units, which the first rows may all leave empty."""
+        """Column of units, or None; it may be empty in all rows of the sample."""
         names = [name for name in NAMES["units"] if any(name in fields for fields in self.rows)]
         texts = (name for name in names if not self.values(name) or self.first([name], str))
         return next(texts, None)
 
     def first(self, expressions: Iterable[str], *kinds: type) -> str | None:
-        """The first expression of whose values, where they are there, most are of these types.
+        """First expression with values of which most are of these types, or None.
 
-        A row with another one is a bad row, which is recorded with its line.
+        A row with a value of another type is a bad row, which is recorded with its line.
         """
         for expression in expressions:
             are_typed = [isinstance(value, kinds) for value in self.values(expression)]
@@ -456,9 +468,9 @@ class ColumnSample:
         return None
 
     def judges_the_reply(self, name: str) -> bool:
-        """Whether a column says how good the reply beside it is, and not which answer is right.
+        """Whether a column rates the reply beside it, and is not a gold answer.
 
-        Most replies to a problem say its gold answer; none has to say that it is a 4 or `bad`.
+        Most replies to a problem state its gold answer; few state their rating, a 4 or `bad`.
         """
         labels = ((fields.get(name), _find_reply(fields)) for fields in self.rows)
         are_stated = [
@@ -469,10 +481,11 @@ class ColumnSample:
 
 
 def recognise(rows: Sequence[Mapping[str, Any]]) -> Columns:
-    """The columns of a file of problems or conversations, by their usual names.
+    """Columns of a file of problems or conversations, by their usual names.
 
     Raises:
-        ValueError: they are preference pairs, step labels, code or plain text; or no name is known.
+        ValueError: the rows are preference pairs, step labels, code or plain text; or no name is
+            known.
     """
     sample = ColumnSample(rows)
     _refuse_other_kinds(sample)
@@ -490,7 +503,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Columns:
     used = {messages, *names_in(question or "")}
     golds = [name for name in NAMES["golds"] if name not in used]
     if any(isinstance(value, bool) for value in sample.values("correct")):
-        golds.remove("correct")  # says that something is so, and not which answer is
+        golds.remove("correct")  # a verdict, not an answer
     gold = sample.first(golds, str, int, float, list)
     solution = sample.first(NAMES["solutions"], str) or sample.first(("solution",), str, list)
     has_targets = question == FLAN[0] and sample.values(FLAN[1])
@@ -502,8 +515,8 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Columns:
         return _of_messages(sample, messages, gold, has_question=question is not None)
     if question is None:
         raise ValueError(
-            f"expected a column of a name that is known with texts or messages (as JSON has them, "
-            f"each with a role and a content), found {sample.available()}. Say which is which, as "
+            f"expected a column with a known name and texts or messages (as JSON has them, each "
+            f"with a role and a content), found {sample.available()}. Say which is which, as "
             f"columns: {{question: .., answer: ..}} or {{user: .., assistant: ..}} or {{messages: "
             f"..}}, also by a path as a.b; save lists that Python printed as JSON lines or parquet."
         )
@@ -513,12 +526,12 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Columns:
 def _of_messages(
     sample: ColumnSample, messages: str, gold: str | None, *, has_question: bool
 ) -> Columns:
-    """The columns of rows with a conversation, which holds the question and perhaps the reply."""
-    stated = f"{messages}.1.ground_truth.value"  # of ORZ, whose assistant says nothing else
+    """Columns of rows with a conversation that has the question and perhaps the reply."""
+    stated = f"{messages}.1.ground_truth.value"  # of ORZ, whose assistant's turn has only this
     if len(sample.values(stated)) == len(sample.rows):
         return Columns(question=f"{messages}.0.value", answer=stated, **sample.common())
     reply = None
-    if not has_question:  # else it says again what a turn says
+    if not has_question:  # otherwise it repeats a turn
         reply = sample.first([name for name in NAMES["replies"] if name != messages], str, list)
     if reply is None and gold is not None and sample.end_with_the_user(messages):
         reply = gold if _is_worked(sample.values(gold)) else None
@@ -532,7 +545,7 @@ def _of_messages(
 def _of_problem(
     sample: ColumnSample, question: str, gold: str | None, solution: str | None
 ) -> Columns:
-    """The columns of rows with a question: problems, or single exchanges without a gold answer."""
+    """Columns of rows with a question: problems, or single exchanges without a gold answer."""
     replies = [*NAMES["replies"], FLAN[1]] if question == FLAN[0] else NAMES["replies"]
     reply = sample.first([name for name in replies if name not in names_in(question)], str, list)
     if gold is None and solution is None:
@@ -554,7 +567,7 @@ def _of_problem(
 
 
 def _refuse_prompts_with_answers(sample: ColumnSample, used: Sequence[str]) -> None:
-    """A ValueError for questions alone beside columns that look like their answers."""
+    """Raise a ValueError if rows have only questions and columns that look like their answers."""
     may_answer = re.compile(NAMES["answer_like"], re.IGNORECASE)
     names = [name for fields in sample.rows for name in fields if name not in used]
     unread = [name for name in names if may_answer.search(name)]
@@ -562,7 +575,7 @@ def _refuse_prompts_with_answers(sample: ColumnSample, used: Sequence[str]) -> N
     unread = [name for name in dict.fromkeys(unread) if sample.values(name)]
     if unread and not any(map(sample.values, NAMES["replies"])):
         raise ValueError(
-            f"the rows have a question, and no column whose name is known to hold its answer, but "
+            f"the rows have a question, and no column with a known name for its answer, but "
             f"{', '.join(unread[:5])}: name them under columns (answer, choices, assistant) with "
             f"the question, or the question alone: columns: {{user: {used[0]}}}. Columns: "
             f"{sample.available()}"
@@ -570,7 +583,7 @@ def _refuse_prompts_with_answers(sample: ColumnSample, used: Sequence[str]) -> N
 
 
 def _refuse_other_kinds(sample: ColumnSample) -> None:
-    """A ValueError that says where rows belong that are neither problems nor conversations."""
+    """Raise a ValueError, with their right place, if rows are data of another kind."""
     if pair := sample.pair():
         raise ValueError(OTHER_KINDS["pairs"].format(*pair))
     refuse_steps(sample)
@@ -591,7 +604,7 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
 
 
 def refuse_steps(sample: ColumnSample) -> None:
-    """A ValueError that says where labelled reasoning steps belong, if the rows are such."""
+    """Raise a ValueError, with their right place, if rows are labelled reasoning steps."""
     replies = {
         str(message.get("content")) for name in NAMES["message_lists"]
         for messages in sample.values(name) if isinstance(messages, list) for message in messages
@@ -614,7 +627,7 @@ RESPONSE_ITEMS = ("function_call", "function_call_output", "reasoning")
 
 
 def is_conversation(value: Any) -> bool:
-    """Whether it is a list of messages, or the same as JSON text, or a transcript."""
+    """Whether a value is a list of messages, the same as JSON text, or a transcript."""
     if isinstance(value, str):
         text = value.lstrip()
         if text.startswith("["):
@@ -624,7 +637,7 @@ def is_conversation(value: Any) -> bool:
 
 
 def is_message(value: Any) -> bool:
-    """Whether it is an object that says who speaks, or an item of OpenAI's Responses API."""
+    """Whether a value is an object with a speaker, or an item of OpenAI's Responses API."""
     return isinstance(value, dict) and (
         not _SPEAKER_KEYS.isdisjoint(value) or value.get("type") in RESPONSE_ITEMS
     )
@@ -642,6 +655,6 @@ def _states_an_answer(text: str) -> bool:
 
 
 def _is_worked(values: Sequence[Any]) -> bool:
-    """Whether gold answers stand at the end of worked solutions, as in GSM8K and MATH."""
+    """Whether gold answers are at the end of worked solutions, as in GSM8K and MATH."""
     texts = [value for value in values if isinstance(value, str)]
     return bool(texts) and all(_states_an_answer(text) and len(text.split()) > 2 for text in texts)

@@ -1,27 +1,27 @@
-r"""Rows of data files in whatever container people keep them: found out by their bytes.
+r"""Rows of data files in any common container, which is recognised by its first bytes.
 
 | begins with | is read as |
 |---|---|
-| gzip, zstandard, xz or bzip2 | what is inside |
+| gzip, zstandard, xz or bzip2 | the packed file |
 | `PAR1` | parquet |
 | `ARROW1`, or an Arrow stream | Arrow, as `datasets` writes it |
-| `[` | a JSON array of rows; where the first line is whole and others follow, JSON lines |
-| `{` | JSON lines; one object that holds the rows under `data` or the like; or one row |
+| `[` | a JSON array of rows; JSON lines, if the first line is whole and others follow |
+| `{` | JSON lines; one object with the rows under `data` or a similar key; or one row |
 | any other text | a table with a header: csv, tsv, or with semicolons |
 
-So a file's ending decides nothing. JSON is read exactly: whole numbers of any size, and a decimal
-number that no binary one equals in all its digits stays text. A row that cannot be read comes out
-as a `BadRow` with file, line (of a JSON array: the number of the element) and reason; a file of
-which nothing can be read is a ValueError that names it.
+So a file's ending does not matter. JSON is parsed exactly: whole numbers of any size; a decimal
+number whose digits no float has stays text. A row that cannot be parsed becomes a `BadRow` with
+file, line (in a JSON array: the number of the element) and reason. A ValueError names a file from
+which nothing can be read.
 
-What stands beside the list of rows in an object (a system message, tools) is a column of each row,
+A value beside the list of rows in an object (a system message, tools) is a column of each row,
 unless it describes the file; a second list of objects is refused. Rows under `test` or `dev` get a
-column `split` that says so. An object with a question or messages is a row itself.
+column `split` with that name. An object with a question or messages is one row.
 
-A path is a file, a folder, a glob, a list of these, or a data set of the Hugging Face hub. Of a
+A path is a file, a folder, a glob, a list of these, or a data set of the Hugging Face hub. In a
 folder all data files are read, in the order of their names, and files with other endings are listed
-as not read; one that `datasets.save_to_disk` wrote is read by that library. Files whose names say
-`train` and `test` are these splits.
+as not read; the library `datasets` reads a folder that its `save_to_disk` wrote. Files with `train`
+or `test` in their names are these splits.
 """
 
 import bz2
@@ -48,13 +48,13 @@ from stages.sources import dataset_card
 from stages.sources.quarantine import RejectedError, bad_row
 
 MAX_LINE_BYTES = 2**20
-"""A longer line of JSON is rejected without being decoded."""
+"""Length above which a line of JSON is rejected without being decoded."""
 NO_OBJECT = "not an object: expected {{...}}, found {}"
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 NAMES: Mapping[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
-"""What a file, or a key of a JSON object, holds -> the names by which that is known."""
+"""Content of a file, or of a key of a JSON object -> its usual names."""
 SPLITS: Mapping[str, str] = NAMES["splits"]
-"""Word in a file's name -> the split that it holds."""
+"""Word in a file's name -> the file's split."""
 _COLUMN = re.compile(r"\w[\w .():/-]*")
 """Name of a column in the header of a table."""
 _CURRENCY = r"(?:[€$£¥]|EUR|USD|GBP|CHF)"
@@ -63,10 +63,10 @@ DECIMAL_COMMA = re.compile(
     rf"(?:(?P<thousands>[0-9]{{1,3}}(?:[. '\u00a0\u202f][0-9]{{3}})+)|[0-9]+),(?P<decimals>[0-9]+)"
     rf"\s?(?P<unit>{_CURRENCY}|[%‰°]?[^\W\d]{{0,5}}[²³]?(?:/[^\W\d]{{1,4}}[²³]?)?)\s*"
 )
-"""A number that may have a decimal comma, perhaps with thousands, a sign, a currency or a unit; in
-a table with semicolons it has."""
+"""Number with a comma that may be a decimal comma (in a table with semicolons it is), perhaps with
+thousands, a sign, a currency or a unit."""
 _SPLIT_LIST = re.compile(r"([a-z]+?)[-_ ]?(?:set|data|split|rows|examples)?", re.IGNORECASE)
-"""Key under which a JSON object holds the rows of a split."""
+"""Key of a JSON object with the rows of a split."""
 MESSAGE_KEYS = frozenset({*NAMES["messages"], *REASONING_KEYS})
 """Keys of the messages of a file that is a conversation."""
 _HELD_OUT = re.compile(
@@ -74,14 +74,14 @@ _HELD_OUT = re.compile(
     r"[-_.]?(?:\d[^a-z]*(?:of[^a-z]*)?)?(?:\.[a-z]|$)",
     re.IGNORECASE,
 )
-"""Name of a file or folder that ends with its split; `test_cases.jsonl` may be of anything."""
+"""Name of a file or folder that ends with its split; `test_cases.jsonl` may have any split."""
 
 
 class RawRow(NamedTuple):
-    """Row of a file, as it stands there."""
+    """Row of a file, unchanged."""
 
     file: str
-    """The file's name, not its path; of a hub data set the split."""
+    """The file's name, not its path; for a hub data set, the split."""
     line: int
     """Line, or number of the row in its container, from 1."""
     fields: dict[str, Any]
@@ -91,7 +91,7 @@ Rows = Iterator[RawRow | BadRow]
 
 
 def sample_fields(rows: Sequence[RawRow | BadRow], ignore: Sequence[str]) -> list[dict[str, Any]]:
-    """The fields of rows by which columns are found: all but the ignored ones."""
+    """Fields of rows for the search of columns: all but the ignored ones."""
     return [
         {name: value for name, value in row.fields.items() if name not in ignore}
         for row in rows
@@ -100,7 +100,7 @@ def sample_fields(rows: Sequence[RawRow | BadRow], ignore: Sequence[str]) -> lis
 
 
 def read_head(rows: Rows, count: int) -> list[RawRow | BadRow]:
-    """The first rows, as many as it takes until `count` of them are no bad rows."""
+    """The first rows, until `count` of them are not bad rows."""
     head, num_whole = list[RawRow | BadRow](), 0
     for row in rows:
         head.append(row)
@@ -114,7 +114,7 @@ def list_files(paths: str | Sequence[str]) -> list[Path]:
     """The data files of a path, a glob or a list of these, sorted within each.
 
     Raises:
-        ValueError: nothing is there, or a folder holds no data file.
+        ValueError: nothing is there, or a folder has no data file.
     """
     if not isinstance(paths, str):
         return [file for path in paths for file in list_files(path)]
@@ -138,7 +138,7 @@ def list_files(paths: str | Sequence[str]) -> list[Path]:
 
 
 def is_data_file(path: Path) -> bool:
-    """Whether a file of a folder holds rows, by its name."""
+    """Whether a file in a folder has rows, by its name."""
     hidden = any(part.startswith((".", "_")) for part in path.parts)
     stem = path.with_suffix("") if path.suffix.lower() in NAMES["packed"] else path
     return (
@@ -149,7 +149,7 @@ def is_data_file(path: Path) -> bool:
 
 
 def list_unread(paths: str | Sequence[str]) -> list[Path]:
-    """The files of a folder that are not read by their names; a README.md and hidden ones aside."""
+    """Files in a folder that their names exclude from reading; not README.md and hidden ones."""
     if not isinstance(paths, str) or not (folder := Path(paths)).is_dir():
         return []
     names = {file: file.relative_to(folder) for file in sorted(folder.rglob("*")) if file.is_file()}
@@ -160,7 +160,7 @@ def list_unread(paths: str | Sequence[str]) -> list[Path]:
 def split_by_name(
     paths: str | Sequence[str],
 ) -> tuple[dict[str | None, list[Path]], list[Path]]:
-    """Files by the split that their names say (None: no name says `train`), and unread ones."""
+    """Files by the split in their names (None: no name has `train`), and unread files."""
     files = list_files(paths)
     by_split: dict[str | None, list[Path]] = {}
     for file in files:
@@ -181,23 +181,23 @@ def split_by_name(
 
 
 def name_in(paths: str | Sequence[str], file: Path) -> str:
-    """The file's path in a folder; elsewhere its name."""
+    """The file's path relative to the folder `paths`, or else its name."""
     if isinstance(paths, str) and file != Path(paths) and file.is_relative_to(paths):
         return file.relative_to(paths).as_posix()
     return file.name
 
 
 def read_files(files: Iterable[Path], folder: str | Sequence[str] = "") -> Rows:
-    """Every row of the files; of those in `folder` the name is the path in it."""
+    """Every row of the files; a file in `folder` is named by its path there."""
     for file in files:
         yield from read_file(file, name_in(folder, file))
 
 
 def read_file(path: Path, name: str | None = None) -> Rows:
-    """Every row of a file, which rows call `name`.
+    """Every row of a file; `name`: name of the file in the rows.
 
     Raises:
-        ValueError: it is missing, empty or broken, or holds no rows.
+        ValueError: the file is missing, empty or broken, or has no rows.
     """
     name = name or path.name
     if not path.is_file():
@@ -245,8 +245,8 @@ def _read_container(path: Path, file: BufferedReader, name: str) -> Rows:
         return _read_columns(path, file, name)
     if b"\0" in start:
         raise ValueError(
-            f"{path}: expected JSON, csv, tsv, parquet or Arrow, found bytes that are no text in "
-            f"UTF-8. Unpack an archive, or save the rows in one of these forms."
+            f"{path}: expected JSON, csv, tsv, parquet or Arrow, found bytes that are not UTF-8 "
+            f"text. Unpack an archive, or save the rows in one of these forms."
         )
     lines = _split_lines(file)
     head = list(itertools.islice((line for line in lines if line[1].strip()), 2))
@@ -275,9 +275,9 @@ def _is_json(text: bytes) -> bool:
 
 
 def _split_lines(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
-    """Lines with their numbers. Of an over-long one that is not the first, the rest is skipped."""
+    """Lines with their numbers; an over-long line, unless it is the first, is truncated."""
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), start=1):
-        if number == 1 and not line.endswith(b"\n"):  # it may hold all rows
+        if number == 1 and not line.endswith(b"\n"):  # it may have all rows
             yield number, line + file.readline()
             continue
         yield number, line
@@ -307,14 +307,14 @@ def _parse_line(name: str, number: int, line: bytes) -> RawRow | BadRow:
     except RejectedError as error:
         reason = str(error)
     except (ValueError, RecursionError) as error:
-        # Lines are counted from this one, and what follows a semicolon is for programmers.
+        # The error counts lines from this one, and its text after a semicolon is for programmers.
         message, shown = re.split(r"( at)?: line|;", str(error))[0], line.strip()[:40]
         reason = f"not JSON: {message}, in {shown.decode('utf-8', 'replace')!r}"
     return bad_row(name, number, reason, line.decode("utf-8", "replace").strip())
 
 
 def _make_row(name: str, number: int, value: Any) -> RawRow | BadRow:
-    """A row of a JSON value; a bare list of messages is a row of `messages`."""
+    """Row from a JSON value; a bare list of messages is a row with the column `messages`."""
     if isinstance(value, list) and value and all(_is_message(item) for item in value):
         value = {"messages": value}
     if isinstance(value, dict):
@@ -324,10 +324,10 @@ def _make_row(name: str, number: int, value: Any) -> RawRow | BadRow:
 
 
 def _zip_messages(row: RawRow) -> RawRow:
-    """The row with messages that are an object of lists as a list of objects.
+    """The row, with messages that are an object of lists converted to a list of objects.
 
-    So the library `datasets` has written lists of objects: `{"from": [..], "value": [..]}`. Lists
-    of other lengths stay as they are.
+    The library `datasets` used to write lists of objects as `{"from": [..], "value": [..]}`. Lists
+    of different lengths stay as they are.
     """
     fields = dict(row.fields)
     for name, value in fields.items():
@@ -347,7 +347,7 @@ def _load(text: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; RejectedError where one of two values of a key would be lost."""
+    """Object from pairs; a RejectedError if one of two values of a key would be lost."""
     if len(fields := dict(pairs)) < len(pairs):
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise RejectedError(f"duplicate key: {twice!r:.60} stands twice in one object")
@@ -355,9 +355,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _exact_float(text: str) -> float | str:
-    """The number; its digits as text where the nearest float is another number."""
+    """The number; its digits as text if the nearest float is another number."""
     number = float(text)
-    is_short = len(text) < 16 and abs(number) < 1e300  # any 15 digits are those of a float
+    is_short = len(text) < 16 and abs(number) < 1e300  # a float has any 15 digits
     return number if is_short or Decimal(repr(number)) == Decimal(text) else text
 
 
@@ -366,11 +366,10 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def _load_document(path: Path, text: str, first_line: int) -> Any:
-    """The value of JSON; in the place of an element of an array that is to be rejected its error.
+    """The value of JSON text; elements of an array that are rejected are replaced by the error.
 
     Raises:
-        ValueError: it is broken, so that nobody knows where the next row begins; with the row and
-            the line.
+        ValueError: the text is broken, so that the next row cannot be found; with row and line.
     """
     rows = list[Any]()
     try:
@@ -408,10 +407,10 @@ def _skip_space(text: str, position: int) -> int:
 
 
 def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
-    """Rows of a JSON array, or of an object that holds one list of rows; or the object alone.
+    """Rows of a JSON array, or of an object with one list of rows; or the object as one row.
 
-    A row with a byte that is no UTF-8, or with a key twice, is bad alone. A list of messages, which
-    have no other keys, is a single conversation.
+    A row with a byte that is not UTF-8, or with a key twice, is a bad row; others are kept. A list
+    of messages without other keys is a single conversation.
     """
     decoded = text.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip()
     content = _load_document(path, decoded, first_line)
@@ -433,11 +432,11 @@ def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
 
 
 def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
-    """The list of rows in an object, or the object alone where it is a row itself.
+    """The list of rows in an object, or the object if it is one row.
 
-    What stands beside the list, other than a description, is a column of each row that has none of
+    A value beside the list, other than a description, becomes a column of each row that has none of
     this name. Rows of a list under the name of a held-out split get this `split`, unless they have
-    one: where rows are learned from, those that say so are refused.
+    one: training data refuses such rows.
 
     Raises:
         ValueError: several lists, or columns in the place of rows.
@@ -492,7 +491,7 @@ def _split_of_list(name: str) -> str | None:
 
 
 def _split_of(name: str) -> str | None:
-    """The split that a file's name says, as `rows-test.csv` and `dev_set/rows.csv` do."""
+    """The split in a file's name, such as `rows-test.csv` or `dev_set/rows.csv`."""
     words = re.split(r"[^a-z]+", name.lower())
     words = [word.removesuffix("set") for word in words]  # `testset`
     return next((SPLITS[word] for word in reversed(words) if word in SPLITS), None)
@@ -502,7 +501,7 @@ def _split_of(name: str) -> str | None:
 
 
 def _read_table(path: Path, name: str, lines: Iterable[tuple[int, bytes]]) -> Rows:
-    """Rows of a table with a header, of commas, semicolons or tabs; each value is text."""
+    """Rows of a table with a header and commas, semicolons or tabs; each value is text."""
     texts = (line.decode("utf-8", "surrogateescape") for _, line in lines)
     header = next(texts).removeprefix("\ufeff")
     delimiter = max(",;\t", key=header.count)
@@ -510,7 +509,7 @@ def _read_table(path: Path, name: str, lines: Iterable[tuple[int, bytes]]) -> Ro
     reader = csv.reader(itertools.chain([header], texts), delimiter=delimiter, strict=True)
     columns = [column.strip() for column in next(reader)]
     if len(columns) > 2 and not columns[0]:
-        columns[0] = "Unnamed: 0"  # numbers of the rows, as pandas writes and calls them
+        columns[0] = "Unnamed: 0"  # pandas' name of its column of row numbers
     is_header = len(set(columns)) == len(columns) and all(map(_COLUMN.fullmatch, columns))
     if not is_header or (len(columns) == 1 and not columns[0].isidentifier()):
         raise ValueError(
@@ -576,12 +575,12 @@ def _read_batches(batches: Iterable[Any], name: str) -> Rows:
 
 
 def _plain(value: Any, kind: Any, *, is_element: bool = False, is_below: bool = False) -> Any:
-    """A value as JSON has it, of a type of Arrow: dates and exact decimals as text.
+    """Value of an Arrow type as JSON: dates and exact decimals as text.
 
-    A number of 16 or 32 bits is the decimal that was written: the nearest one of 32 bits to 0.1 is
-    0.10000000149011612 in 64 bits, which is no answer. Columns of objects have the keys of all of
-    them, filled up with null: a tool's schema would gain the arguments of other tools. So below the
-    objects of a list (`is_below`), null is no value.
+    A number of 16 or 32 bits becomes the decimal that was written: the nearest 32-bit float to 0.1
+    is 0.10000000149011612 in 64 bits, which is not an answer. In a column of objects each has the
+    keys of all, filled up with null: a tool's schema would gain the arguments of other tools. So
+    null is dropped below the objects of a list (`is_below`).
     """
     if value is None or isinstance(value, str | int | bytes):
         return value
@@ -589,7 +588,7 @@ def _plain(value: Any, kind: Any, *, is_element: bool = False, is_below: bool = 
     if isinstance(value, float):
         is_short = str(kind) in ("float", "halffloat")
         return float(str(kind.to_pandas_dtype()(value))) if is_short else value
-    if isinstance(value, list) and value and isinstance(value[0], tuple):  # of the type `map`
+    if isinstance(value, list) and value and isinstance(value[0], tuple):  # Arrow's type `map`
         items = _unique(value)
         return {key: _plain(item, kind.item_type, is_below=is_below) for key, item in items.items()}
     if isinstance(value, list):
@@ -607,18 +606,18 @@ def _plain(value: Any, kind: Any, *, is_element: bool = False, is_below: bool = 
 
 
 def is_saved_dataset(path: str | Sequence[str]) -> bool:
-    """Whether it is a folder that `datasets.save_to_disk` wrote."""
+    """Whether `path` is a folder that `datasets.save_to_disk` wrote."""
     names = ("dataset_dict.json", "state.json")
     return isinstance(path, str) and any((Path(path) / name).is_file() for name in names)
 
 
 def is_hub_id(path: str | Sequence[str]) -> bool:
-    """Whether it names a data set of the hub and nothing that is here."""
+    """Whether `path` may be the id of a data set of the hub and is not a local file or folder."""
     if not isinstance(path, str) or Path(path).suffix.lower() in (
         *NAMES["suffixes"],
         *NAMES["packed"],
     ):
-        return False  # a file that is not there is no data set of the hub
+        return False  # a missing file is not a data set of the hub
     return HUB_ID.fullmatch(path) is not None and not Path(path).exists()
 
 
@@ -626,17 +625,17 @@ class Place(NamedTuple):
     """A split of a file, a folder or a data set of the hub."""
 
     path: Path | str
-    """Of the hub its id."""
+    """Path, or id on the hub."""
     name: str | None = None
-    """Its configuration, where it has several."""
+    """Name of the configuration, if there are several."""
     split: str | None = None
-    """Null: `train`, or the only one."""
+    """Name of the split; null: `train`, or the only one."""
     revision: str | None = None
-    """A commit of the hub."""
+    """Commit on the hub."""
 
 
 Splits = Mapping[str | None, Callable[[], Rows]]
-"""Split -> its rows; None: of no known split."""
+"""Split -> its rows; None: unknown split."""
 
 
 def find_splits(
@@ -646,13 +645,13 @@ def find_splits(
     name: str | None = None,
     revision: str | None = None,
 ) -> tuple[Splits, list[Path]]:
-    """The splits of a path, as `datasets`, its README.md, or names of files say; unread files.
+    """The splits of a path, by `datasets`, its README.md, or names of files; and unread files.
 
     Args:
         paths: A file, a folder, a glob, a list of these, or a hub id.
-        splits: Names to look for in the names of files, where nothing else says which are which.
+        splits: Names to look for in the names of files, if nothing else tells the splits.
         name: The configuration of a hub id, or of a folder with its README.md.
-        revision: A commit of the hub.
+        revision: A commit on the hub.
 
     Raises:
         ValueError: there is no such configuration, file or revision.
@@ -684,10 +683,10 @@ def find_splits(
 
 
 def _select_files(paths: str | Sequence[str], splits: Sequence[str]) -> dict[str, list[Path]]:
-    """Files by the words in their names and folders: `test` is none of `contest.jsonl`.
+    """Split -> files with its words in their names or folders; `contest.jsonl` is not `test`.
 
     Raises:
-        ValueError: no name has the words of a split, or those that have are not of one split.
+        ValueError: no name has the words of a split, or the files that have are of several splits.
     """
     files = {file: name_in(paths, file) for file in list_files(paths)}
     selected = {
@@ -709,14 +708,14 @@ def _select_files(paths: str | Sequence[str], splits: Sequence[str]) -> dict[str
 
 
 def _has_words(name: str, split: str) -> bool:
-    """Whether a file's name holds the words of a split's, as `ds-test.v2` and `gsm8k_test` do."""
+    """Whether a file's name has the words of a split's, such as `ds-test.v2`, `gsm8k_test`."""
     words, wanted = (re.findall(r"[^\W\d_]+|\d+", text.lower()) for text in (name, split))
     starts = range(len(words) - len(wanted) + 1) if wanted else ()
     return any(words[start : start + len(wanted)] == wanted for start in starts)
 
 
 def open_rows(place: Place | Path) -> Rows:
-    """The rows of one split; without a split's name those of `train`, or of the only one."""
+    """The rows of one split; without its name those of `train`, or of the only split."""
     place = Place(place) if isinstance(place, Path) else place
     path = str(place.path)
     splits, _ = find_splits(
@@ -726,24 +725,24 @@ def open_rows(place: Place | Path) -> Rows:
 
 
 def default_split(splits: Mapping[Any, Any], path: str) -> Any:
-    """The split `train`, or the only one; a ValueError where there are several others."""
+    """The split `train`, or the only one; a ValueError if there are several others."""
     if "train" not in splits and None not in splits and len(splits) > 1:
         raise ValueError(f"'{path}' has no split 'train': name one of {', '.join(splits)}")
     return next(split for split in ("train", None, *splits) if split in splits)
 
 
 def pick_split(splits: Mapping[Any, Any], split: Any, path: str) -> Any:
-    """One of the splits of a data set; a ValueError lists those that it has."""
+    """The split of a data set; a ValueError, with the names of all, if there is none."""
     if split not in splits:
         raise ValueError(f"'{path}' has no split '{split}'; it has {', '.join(splits)}")
     return splits[split]
 
 
 def load_splits(path: str, name: str | None, revision: str | None) -> dict[str, Any]:
-    """The splits of a saved data set or of one of the hub, by name.
+    """The splits of a saved data set, or of one on the hub, by name.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: the data set cannot be read.
     """
     import datasets
     from datasets.exceptions import DatasetsError

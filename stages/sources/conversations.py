@@ -12,11 +12,11 @@ r"""Conversations: lists of messages, or transcripts, and the turns that they ho
     [{"input": "Hi", "output": "Hello!"}]                                  exchanges (Capybara)
     [{"type": "function_call", "call_id": "c0", "name": ..}]              items of the Responses API
 
-Contents may be lists of parts of text. `developer` is the system; an empty system message is none.
-A turn with `weight: 0` (`train: false`, `loss: false`) is context: not imitated. Calls of tools and
-their results (`tool_calls`), and reasoning, are parts of turns. Of other keys those that say where
-a message is from (`PROVENANCE`) are not read. Any other, such as an image, a rating or a channel,
-makes the row a bad one, unless it is null, or ignored.
+Contents may be lists of parts of text. `developer` is the system; an empty system message is
+dropped. A turn with `weight: 0` (`train: false`, `loss: false`) is context: not imitated. Calls of
+tools and their results (`tool_calls`), and reasoning, are parts of turns. Keys of provenance
+(`PROVENANCE`) are skipped. Any other key, such as an image, a rating or a channel, rejects the row,
+unless it is null or listed in `ignore`.
 """
 
 import itertools
@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 from stages.config import read_yaml
 from stages.records.problems import REASONING_KEYS, ToolCall, Turn
-from stages.records.transcripts import SPEAKERS
+from stages.records.transcripts import SPEAKERS, link_results
 from stages.sources import columns, raw_rows, tool_calls
 from stages.sources.quarantine import RejectedError
 
@@ -47,16 +47,16 @@ READ_KEYS = frozenset({
 PROVENANCE = frozenset(FORMS["provenance"])
 PART_KEYS = frozenset({"type", "text", "cache_control"})
 _NUMBERS = ("type", "id", "call_id", "status")
-"""Keys of a call among the items of a response that are no part of it."""
+"""Keys of a call item of the Responses API that are not part of the call."""
 _TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
 _PRINTED = re.compile(
     r"(?=\s*\[\s*\{\s*'(?:role|from|content|value)')"
     rf".*'(?:role|from)': '(?:{'|'.join(ROLES)})'",
     re.DOTALL,
 )
-"""Messages, and not any list of objects, as a reply with Python code may begin."""
+"""Messages as Python prints them; other lists of objects may begin a reply with Python code."""
 _RENDERED = re.compile(rf"\s*(?:<s>\s*)?(?:{FORMS['first']})")
-"""What a message begins with that a chat template has rendered."""
+"""Beginning of a message that a chat template has rendered."""
 _RENDERED_TEXT = re.compile(
     "|".join(
         [
@@ -66,7 +66,7 @@ _RENDERED_TEXT = re.compile(
         ]
     )
 )
-"""What a chat template has rendered, or people print, at the beginning of a text or of a line."""
+"""Marks of a chat template or a printed conversation, at the beginning of a text or a line."""
 _END_OF_TURN = re.compile(rf"(?:(?:{FORMS['end']})\s*)+$")
 _LINE_TURN = re.compile(rf"(?:^|\n+)({'|'.join(ROLES_OF_SPEAKERS)}):")
 
@@ -77,10 +77,10 @@ def read_conversation(
     """The turns of a list of messages, of JSON text, of a transcript or of a user's message.
 
     Args:
-        value: What the row has.
-        what: Column, for the message of a RejectedError.
+        value: Content of the column.
+        what: Name of the column, for the message of a RejectedError.
         ignore: Keys of messages that may be dropped.
-        may_end_empty: The last turn is an answer, of which the caller says more if it is empty.
+        may_end_empty: Accept an empty last turn, which the caller reports itself.
     """
     value = columns.unwrap(value)
     if isinstance(value, str):
@@ -105,23 +105,26 @@ def read_conversation(
         raise RejectedError("empty turn: one of the turns says nothing")
     if not turns:
         raise RejectedError(f"no conversation: '{what}' holds an empty system message alone")
-    return tool_calls.link_results(turns) if any(turn.role == "tool" for turn in turns) else turns
+    try:
+        return link_results(turns)
+    except ValueError as error:
+        raise RejectedError(str(error)) from error
 
 
 def is_reply(turn: Turn) -> bool:
-    """Whether it is the assistant's."""
+    """Whether the turn is the assistant's."""
     return turn.role == "assistant"
 
 
 def is_silent(turn: Turn) -> bool:
-    """Whether it says nothing; the result of a tool may be empty."""
+    """Whether the turn is empty; the result of a tool may be."""
     return not turn.content and not turn.calls and turn.role != "tool"
 
 
 def _spell_out(entries: list[Any]) -> list[Any]:
-    """Messages; of texts the user's and the assistant's in turn, of exchanges both sides.
+    """Messages from texts (user and assistant in turn), from exchanges, or from response items.
 
-    Items of a response that stand together are one message: its reasoning, text and calls.
+    Consecutive items of a response are one message: its reasoning, text and calls.
     """
     if len(entries) > 1 and all(isinstance(entry, str) for entry in entries):
         roles = itertools.cycle(("user", "assistant"))
@@ -135,9 +138,9 @@ def _spell_out(entries: list[Any]) -> list[Any]:
 
 
 def _join_items(entries: list[Any]) -> list[Any]:
-    """Messages of items of the Responses API, and of messages beside them.
+    """Messages from items of the Responses API, which may be mixed with messages.
 
-    What the assistant reasons, says and calls one after another is one message.
+    Consecutive reasoning, text and calls of the assistant are one message.
     """
     messages, is_open = list[Any](), False
     for message in map(_read_item, entries):
@@ -176,7 +179,7 @@ def _is_item(entry: Any) -> bool:
 
 
 def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:
-    """The turns of a transcript, or a user's message alone; RejectedError for other renderings."""
+    """The turns of a transcript or of one user's message; RejectedError for other renderings."""
     if not text.strip():
         raise RejectedError(f"empty question: '{what}' holds no text")
     if _TURN.match(text):
@@ -198,7 +201,7 @@ def _refuse_rendered(text: str) -> NoReturn:
 
 
 def _check_printed(text: str) -> None:
-    """Raise RejectedError for messages as they stand in a table that pandas wrote."""
+    """Raise RejectedError for messages as pandas writes them into a CSV file."""
     if _PRINTED.match(text):
         raise RejectedError(
             "messages as Python prints them: save the file as parquet or JSON lines"
@@ -206,7 +209,7 @@ def _check_printed(text: str) -> None:
 
 
 def check_reply(reply: str) -> None:
-    """Raise RejectedError for a reply that is printed messages, or ends as templates end it."""
+    """Raise RejectedError for a reply that is printed messages, or ends with a template's mark."""
     _check_printed(reply)
     match = _END_OF_TURN.search(reply)
     if match is None or (match[0].strip() == "</s>" and "<s>" in reply):  # struck out in HTML
@@ -253,13 +256,13 @@ def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
 
 
 def _role_in(entry: Any) -> str:
-    """The role of a message, as it is named there, in lower case."""
+    """The message's name for its role, in lower case."""
     fields = entry if isinstance(entry, dict) else {}
     return str(fields.get("from" if fields.get("from") is not None else "role")).lower()
 
 
 def _content_key(entry: Mapping[str, Any]) -> str:
-    """Where a message has its text: the one of `content` and `value` that is filled, if any.
+    """Key of a message's text: `content` or `value`, whichever is filled.
 
     OASST has neither, but `text`.
     """
@@ -273,7 +276,7 @@ def _content_key(entry: Mapping[str, Any]) -> str:
 
 
 def _check_keys(entry: Mapping[str, Any], content: str, ignore: Collection[str]) -> None:
-    """Raise RejectedError for a key that is neither read nor known to say nothing of the turn."""
+    """Raise RejectedError for a key that is neither read nor one of provenance."""
     roles = [ROLES.get(str(entry.get(key)).lower()) for key in ("from", "role")]
     if None not in roles and len(set(roles)) > 1:
         raise RejectedError(f"contradiction: 'from' says {roles[0]} and 'role' says {roles[1]}")
@@ -295,7 +298,7 @@ def _read_calls(entry: Mapping[str, Any], ignore: Collection[str]) -> tuple[Tool
 
 
 def _read_answered(entry: Mapping[str, Any]) -> ToolCall | None:
-    """What the result of a tool says of its call: its id, and the tool's name."""
+    """The call that a tool's result answers: its id, and the tool's name."""
     number, name = (entry.get(key) for key in ("tool_call_id", "name"))
     if number is None and not isinstance(name, str):
         return None
@@ -315,7 +318,7 @@ def _read_reasoning(entry: Mapping[str, Any], ignore: Collection[str]) -> str:
 
 
 def _to_text(value: Any) -> Any:
-    """A content beside calls, or a result: none is an empty text, an object its JSON text."""
+    """Content beside calls, or a tool's result, as text: None is empty, an object its JSON text."""
     is_text = isinstance(value, list) and all(
         isinstance(part, dict) and part.get("type") in FORMS["texts"] for part in value
     )
@@ -345,7 +348,7 @@ def _read_content(entry: Mapping[str, Any], key: str, ignore: Collection[str]) -
 
 
 def _read_weight(entry: Mapping[str, Any]) -> bool:
-    """Whether the turn is imitated; RejectedError for a weight between."""
+    """Whether the turn is imitated; RejectedError for a weight between 0 and 1."""
     values = [entry[key] for key in FORMS["weights"] if entry.get(key) is not None]
     for value in values:
         if columns.read_flag(value) is None:
@@ -354,7 +357,7 @@ def _read_weight(entry: Mapping[str, Any]) -> bool:
 
 
 def _check_end(turns: list[Turn], *, may_end_empty: bool) -> list[Turn]:
-    """The turns of a transcript; one that ends with `Assistant:` asks for the reply."""
+    """The turns of a transcript, without a last `Assistant:` that asks for the reply."""
     is_open = len(turns) > 1 and turns[-1].role == "assistant" and not turns[-1].content
     if not all(turn.content for turn in (turns[:-1] if is_open else turns)):
         raise RejectedError("empty turn: one of the turns says nothing")
@@ -362,7 +365,7 @@ def _check_end(turns: list[Turn], *, may_end_empty: bool) -> list[Turn]:
 
 
 def add_system(turns: Sequence[Turn], system: str | None) -> list[Turn]:
-    """The turns after a system message; RejectedError where they begin with another one."""
+    """The turns with a system message first; RejectedError if they begin with a different one."""
     if system is None or not system.strip():
         return list(turns)
     if turns[0].role == "system" and turns[0].content != system.strip():
@@ -371,9 +374,9 @@ def add_system(turns: Sequence[Turn], system: str | None) -> list[Turn]:
 
 
 def join(before: list[Turn], turns: list[Turn], name: str) -> list[Turn]:
-    """The prompt's turns with those of an answer in column `name`, which may begin with them.
+    """The prompt's turns, then those of the answer in column `name`, which may repeat the prompt.
 
-    A system message may stand in one of the two. RejectedError where both ask something else.
+    Either may have a system message. RejectedError if the two prompts differ.
     """
     if turns[: len(before)] == before:
         return turns
@@ -410,5 +413,5 @@ def parse_question(question: str) -> list[Turn]:
         return [Turn("user", before.strip())]
     system = [Turn("system", before.strip())] if before.strip() else []
     turns = [*system, *parse_transcript(transcript)]
-    # A message that quotes an assistant's turn is no transcript.
+    # A message that only quotes an assistant's turn is not a transcript.
     return turns if any(turn.role == "user" for turn in turns) else [Turn("user", question.strip())]

@@ -1,7 +1,7 @@
 """Counts, lengths and overlaps of prepared rows, for the data card, `auto` and the doctor.
 
-Rows are added one by one as they are made, and none is kept but the first demonstration: those of
-a large file would not fit in memory.
+Rows are added one by one, and only the first demonstration is kept, since the rows of a large file
+would not fit in memory.
 """
 
 import hashlib
@@ -28,17 +28,17 @@ class DataSummary:
     prompt_tokens: "dict[str, array[int]]" = field(default_factory=_lengths_by_split)
     """Lengths of the prompts of each split."""
     completion_tokens: "dict[str, array[int]]" = field(default_factory=dict)
-    """Lengths of the demonstrations' completions by task."""
+    """Lengths of the demonstrations' completions, by task."""
     completion_lines: int = 0
-    """Lines with text in all of these completions."""
+    """Number of nonempty lines in these completions."""
     questions: dict[str, set[bytes]] = field(
         default_factory=lambda: {name: set() for name in SPLITS}
     )
     """Digests of the questions of each split."""
     largest_id: int = 0
-    """Of a token of any row."""
+    """Largest token id in any row."""
     longest_prompt: int = 0
-    """Tokens, demonstrations' included."""
+    """Number of tokens, over prompts and demonstrations."""
     first_prompt: str = ""
     example: Demonstration | None = None
 
@@ -68,7 +68,7 @@ class DataSummary:
         return [length for lengths in self.completion_tokens.values() for length in lengths]
 
     def describe(self) -> dict[str, Any]:
-        """For the data card."""
+        """Content for the data card."""
         counts = {split: len(lengths) for split, lengths in self.prompt_tokens.items()}
         tasks = {task: len(lengths) for task, lengths in self.completion_tokens.items()}
         questions = self.questions
@@ -90,7 +90,7 @@ class DataSummary:
 
 
 def length_quantiles(values: Sequence[int]) -> dict[str, int]:
-    """Smallest, median, 95th percentile and largest, by nearest rank: the ceil(share n)-th."""
+    """Minimum, median, 95th percentile and maximum, by nearest rank: the ceil(share n)-th."""
     if not len(values):
         return {}
     quantiles = np.quantile(values, [0.0, 0.5, 0.95, 1.0], method="inverted_cdf").tolist()

@@ -1,4 +1,4 @@
-"""Which files of a data set's folder are which split, as the README.md of a hub repository says.
+"""Splits of the files in a data set's folder, by the README.md of its hub repository.
 
     ---
     configs:
@@ -10,9 +10,9 @@
         path: main/test-*
     ---
 
-A configuration counts where some of its files are in the folder, so that a part of a repository can
-be copied. `data_files` may also be a pattern, a list of them or a map of splits; where there is a
-`data_dir`, patterns are within it, and without them its files are split by their names.
+A configuration counts if some of its files are in the folder, so that a part of a repository can be
+copied. `data_files` may also be a pattern, a list of them or a map of splits. Patterns are relative
+to `data_dir`, if there is one; without patterns, its files are split by their names.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,14 +28,14 @@ NAME = "README.md"
 
 
 def find_files(folder: str, name: str | None) -> dict[str, list[Path]] | str | None:
-    """Split -> its files, of the configuration of this name, or of the only one.
+    """Split -> files of the configuration `name`, or of the only one.
 
-    A text is the folder of a configuration that names no files. None: the folder has no README.md
-    that lists files which are there.
+    A text: the folder of a configuration that names no files. None: the folder has no README.md
+    that lists files in it.
 
     Raises:
-        ValueError: there are several configurations and `name` is none of them, or one names files
-            that are not in the folder.
+        ValueError: `name` is none of several configurations, or one names files outside of the
+            folder.
     """
     splits_by_name = {
         str(config.get("config_name", "default")): files
@@ -56,7 +56,7 @@ def find_files(folder: str, name: str | None) -> dict[str, list[Path]] | str | N
 
 
 def _read_configs(folder: Path) -> list[Mapping[str, Any]]:
-    """The configurations in the front matter of the README.md."""
+    """Configurations in the front matter of the README.md."""
     card = folder / NAME
     if not card.is_file():
         return []
@@ -81,7 +81,7 @@ def _read_configs(folder: Path) -> list[Mapping[str, Any]]:
 
 
 def _list_splits(folder: Path, config: Mapping[str, Any]) -> dict[str, list[Path]] | str:
-    """Split -> its files that are in the folder; the folder of a configuration that names none."""
+    """Split -> its files in the folder; or the folder of a configuration that names no files."""
     within = str(config.get("data_dir") or "")
     patterns = list(_list_patterns(config.get("data_files")))
     for path in [within, *(pattern for _, pattern in patterns)]:
@@ -101,7 +101,7 @@ def _list_splits(folder: Path, config: Mapping[str, Any]) -> dict[str, list[Path
 
 
 def _list_patterns(data_files: Any) -> Iterator[tuple[str, str]]:
-    """Split and pattern of `data_files`: of one split a pattern or several, of more a list."""
+    """Pairs of split and pattern in `data_files`, which may have any of its forms."""
     if isinstance(data_files, Mapping) and "path" not in data_files:
         data_files = [{"split": split, "path": path} for split, path in data_files.items()]
     entries: Sequence[Any] = data_files if isinstance(data_files, list) else [data_files]

@@ -1,11 +1,10 @@
-"""Demonstrations of judging, criticising and revising, made from problems whose truth is known.
+"""Demonstrations of judging, criticising and revising, from problems with known solutions.
 
-With them in its SFT mixture a small model can do what an instruction-tuned one does unasked: say
-which of two answers is better, say what is wrong with one, write it again. The messages are those
-that the stages of AI feedback send (`rewards/feedback`, style `short`); the replies are right.
-Which problems are used for which task, and which mistakes stand in them, is drawn from a stream of
-each problem and task. The mistakes are those of the demonstrations (`word_problems`), which a
-policy that imitates them makes too.
+With them in its SFT mixture a small model can do what an instruction-tuned one already can: choose
+the better of two answers, criticise an answer, revise it. The messages are those of the stages of
+AI feedback (`rewards/feedback`, style `short`); the replies are right. A random stream for each
+problem and task draws whether the problem is used and the mistakes. The mistakes are those of the
+demonstrations (`word_problems`), which a policy that imitates them also makes.
 """
 
 import random
@@ -25,11 +24,11 @@ from stages.sources.word_problems import GUESSES, SLIPS, Move, read_question, wr
 
 
 class CritiquedAnswer(NamedTuple):
-    """An answer to a problem, and what is wrong with it."""
+    """An answer to a problem, and its critique."""
 
     text: str
     critique: str
-    """What a person who knows the truth says of it, of the first mistake only."""
+    """Critique by someone who knows the truth, of only the first mistake."""
 
 
 NO_WORKING = "No working."
@@ -40,7 +39,7 @@ def wrong_answer(
     rng: random.Random, start: int, moves: Sequence[Move], max_value: int, *,
     guessed: bool | None = None,
 ) -> CritiquedAnswer:  # fmt: skip
-    """An answer with one mistake that leads to a wrong result; each possible kind as often.
+    """An answer with one mistake that leads to a wrong result; each possible kind equally often.
 
     `guessed` True: a guess; False: working with a mistake in it; None: any.
     """
@@ -68,32 +67,32 @@ def _result(answer: str) -> str:
 
 STYLE = "short"
 GUESS_SHARE = 0.2
-"""Of the pairs to judge: a bare guess against working. Length tells these apart, so the others are
-of working against working."""
+"""Share of the pairs to judge with a bare guess against working. Their length gives the answer
+away, so all other pairs are of working against working."""
 RIGHT_SHARE = 0.3
-"""Of the answers to criticise and to revise."""
+"""Share of right answers among those to criticise and to revise."""
 
 
 class MixtureConfig(Params):
-    """Demonstrations of other tasks than solving, for each problem of the train split.
+    """Number of demonstrations of other tasks per problem of the train split.
 
-    0.5 is one for every other problem.
+    0.5: one for every second problem.
     """
 
     judge: float = Field(ge=0)
-    """Which of two answers, one of them right, is better."""
+    """Choice of the better of two answers, one of which is right."""
     critique: float = Field(ge=0)
     revise: float = Field(ge=0)
     max_prompt_tokens: int = Field(gt=0)
-    """Longest prompt of these tasks, which quote answers."""
+    """Limit of the prompts of these tasks, which quote answers."""
 
 
 def make_exchanges(
     problems: Sequence[Problem], config: MixtureConfig, *, max_value: int, seed: int
 ) -> Iterator[Exchange]:
-    """The examples of each task, task by task, in the order of the generated `problems`.
+    """Examples, task by task, in the order of the generated `problems`.
 
-    `max_value` is the source's: the largest value that a person would accept.
+    `max_value`: of the source, the largest value that a person would accept.
     """
     for task in ("judge", "critique", "revise"):
         for problem in problems:
@@ -109,7 +108,7 @@ def _example(task: str, rng: random.Random, problem: Problem, max_value: int) ->
     if chain is None:
         raise ValueError(
             f"problem '{problem.id}': expected a question that word_problems tells, found "
-            f"{problem.question!r:.80}: the truth of others is not known step by step"
+            f"{problem.question!r:.80}: the steps of others are not known"
         )
     right = CritiquedAnswer(write_working(*chain, max_value=max_value), ALL_RIGHT)
     if task == "judge":

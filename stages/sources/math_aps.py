@@ -1,19 +1,19 @@
-"""MATH-APS: a tree of solutions, each node with the share of completions that were right.
+"""MATH-APS: trees of solutions, with the share of right completions at each node.
 
     {"question": "...", "reasoning_steps": {"text": "<question>", "mc_value": 0.75, "children":
         [{"text": "...", "mc_value": 1.0, "children": []}]}}
     {"question": "...", "reasoning_steps": [{"solution_prefix": "<question>", "mc_value": 0.75},
         {"solution_prefix": "<question>...", "mc_value": 1.0}]}
 
-The second form lists every node by all of its text: a node's parent is the longest other text
-that it begins with and goes on from after a word's end ("x = 12" is no child of "x = 1"), else the
-question, so both forms hold the same tree. A text that is listed several times was
-estimated several times: its value is the mean, over as many times the completions.
+The second form lists every node with its whole text. A node's parent is the longest other text that
+it begins with, up to the end of a word ("x = 12" is not a child of "x = 1"), else the question. So
+both forms hold the same tree. A text that is listed several times was estimated several times: its
+value is the mean, over as many times the completions.
 
-The root is the question and no step. Each path from it to a leaf is a solution. A node's label
-is its value or, hard, whether that is above `hard_above`; a node that several paths pass through
-is one estimate, which `shared_steps` lets count once, in the first of them. A leaf that boxes an
-answer is a finished solution, right where its value is above 0: nothing is left to complete.
+The root is the question, not a step. Each path from it to a leaf is a solution. A node's label is
+its value or, if hard, whether that is above `hard_above`. A node on several paths is one estimate,
+and with `shared_steps: once` it counts only in the first path. A leaf with a boxed answer is a
+finished solution, right if its value is above 0: nothing is left to complete.
 
 OmegaPRM, "Improve Mathematical Reasoning in Language Models by Automated Process Supervision"
 (Luo et al. 2024), https://arxiv.org/abs/2406.06592; the files are those of openr.
@@ -38,7 +38,7 @@ _value = partial(raw_rows.read_share, column="mc_value", reason="no value")
 
 @dataclass(slots=True)
 class Node:
-    """The text that a node adds, and the estimates of its value."""
+    """Node of a tree: the text that it adds, and the estimates of its value."""
 
     text: str
     values: list[float]
@@ -46,14 +46,14 @@ class Node:
 
 
 class MathApsConfig(Params):
-    """How Monte-Carlo values become labels."""
+    """Conversion of Monte-Carlo values to labels."""
 
     kind: Literal["math_aps"]
     labels: Literal["soft", "hard"]
     hard_above: float = Field(ge=0, lt=1)
-    """A hard label is 1 above this value: 0 means that any completion was right."""
+    """Value above which a hard label is 1; 0: if any completion was right."""
     num_completions: int = Field(gt=0)
-    """Completions of each value, of which every value is a share; 32 in openr's sample."""
+    """Completions per value, of which the value is a share; 32 in openr's sample."""
     shared_steps: Literal["once", "repeat"]
 
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
@@ -88,7 +88,7 @@ class MathApsConfig(Params):
 
 
 def _paths(root: Node) -> Iterator[list[Node]]:
-    # No recursion: a tree of a bad file may be deeper than Python's stack.
+    # No recursion: the tree of a bad file may be deeper than Python's stack.
     pending = [[child] for child in reversed(root.children)]
     while pending:
         path = pending.pop()
@@ -114,7 +114,7 @@ def _root_of_list(entries: Any, question: str) -> Node:
     root = Node("", [])
     places: dict[str, Node] = {question: root}
     nodes = _nodes(entries, "'reasoning_steps' (no tree)")
-    # Shorter texts first, whatever the order in the file: a parent stands before its children.
+    # Shorter texts first, whatever the order in the file: a parent comes before its children.
     for entry in sorted(
         nodes, key=lambda entry: len(raw_rows.read_verbatim(entry, "solution_prefix"))
     ):

@@ -1,7 +1,7 @@
-"""Rows of a generator of the user's own: `data.source: {kind: own/mine}`.
+"""Rows of a user's generator: `data.source: {kind: own/mine}`.
 
-`rows(seed)` in stages/sources/own/mine.py yields mappings, each what a line of a file of JSON lines
-would be: the same names of columns are found, and what is wrong with a row is quarantined as there.
+`rows(seed)` in stages/sources/own/mine.py yields mappings, each like a line of a file of JSON
+lines: the same names of columns are recognised, and bad rows are quarantined in the same way.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from stages.sources.containers import RawRow
 from stages.sources.problem_files import RowSource
 
 CHUNK = 200
-"""Rows that are drawn at once, and of the first how many are drawn twice."""
+"""Number of rows that are drawn at a time, and of the first rows that are drawn twice."""
 
 
 def _check_name(kind: str) -> str:
@@ -40,18 +40,18 @@ class OwnSource(RowSource):
     kind: Annotated[str, AfterValidator(_check_name)]
     """`own/<file>`: a file in stages/sources/own/, without `.py`."""
     files: list[str] = Field(default_factory=list)
-    """Files that it opens, from the checkout on: dependencies, as what it imports is."""
+    """Files that it opens, relative to the checkout: dependencies, as its imports are."""
 
     @property
     def path(self) -> str:
-        """What the data card calls it."""
+        """Its name on the data card."""
         return self.kind
 
 
 def draw_rows(source: OwnSource, seed: int) -> Iterator[RawRow]:
     """The rows that the user's function yields for a seed.
 
-    A ValueError for a row that is no JSON object, and for other rows when it is called again.
+    A ValueError for a row that is not a JSON object, and if a second call yields other rows.
     """
     word = str(get_own_word(source.kind))
     function = load_own_function("sources", word, "rows", ("seed",))

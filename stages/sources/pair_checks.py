@@ -1,11 +1,11 @@
 """Checks of a preference pair against its other columns: ratings, differences, ties, strengths.
 
-| column, in any spelling | what becomes of it |
+| column, in any spelling | result |
 |---|---|
-| `chosen_score` and `rejected_score`, or ratings | chosen lower: a contradiction; equal: a tie |
+| `chosen_score` and `rejected_score`, or ratings | chosen lower: a contradiction; equal: tie |
 | an average, a reward, a rank of each | chosen worse: a contradiction |
-| helpfulness, votes, `is_correct` of each | a contradiction where none of them favours chosen |
-| the same of `response_1` and `response_2`, as `rating_1` | a contradiction; equal: no tie |
+| helpfulness, votes, `is_correct` of each | a contradiction if none favours chosen |
+| the same for `response_1` and `response_2`, as `rating_1` | a contradiction; equal: no tie |
 | `score_diff`, `rating_difference`, `delta` | below 0: a contradiction; 0: a tie |
 | `tie`, `is_tie` | true: a tie |
 | `status`, `verdict`, `outcome` and the like | `tie`: a tie |
@@ -16,7 +16,7 @@ A contradiction and a tie are bad rows. Each can be listed under `ignore`.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -26,26 +26,26 @@ from stages.sources.quarantine import TIE, RejectedError
 
 Kind = Literal["score", "overall", "attribute"]
 CHOSEN = ("chosen", "rejected")
-"""Words that tell columns of the better answer from those of the worse one."""
+"""Words that mark columns of the better and of the worse answer."""
 RANKS = ("rank", "ranks")
-"""Numbers of which the lower one is the better."""
+"""Columns in which a lower number is better."""
 _ATTRIBUTE, _NO_ATTRIBUTE, _NUMBERED, _TIE, _JUDGEMENT, WINNER, DIFFERENCE, STRENGTH, SCALE = (
     re.compile(columns_of.NAMES[name]) for name in (
         "attribute", "no_attribute", "numbered", "tie", "judgement", "winner", "difference",
         "strength", "scale",
     )
 )  # fmt: skip
-"""Names of columns beside two answers, by what they say (columns.yaml)."""
+"""Patterns of column names, by meaning (columns.yaml)."""
 
 
 class Ratings(NamedTuple):
-    """Columns of a number for each of two answers."""
+    """Pair of columns with a number for each of two answers."""
 
     chosen: str
     rejected: str
     kind: Kind
     sign: int
-    """-1 where the lower number is the better."""
+    """-1 if a lower number is better, else 1."""
 
 
 def normalise_name(name: str) -> str:
@@ -55,12 +55,17 @@ def normalise_name(name: str) -> str:
 
 
 def find_marks(better: str, worse: str) -> tuple[str, str] | None:
-    """The words by which two columns' names differ, as `1` and `2`; None where no one word does."""
+    """The word in which two columns' names differ, as `1` and `2`; None: not exactly one."""
     words = [_split_words(name) for name in (better, worse)]
     if len(words[0]) != len(words[1]):
         return None
     pairs = [pair for pair in zip(*words, strict=True) if pair[0] != pair[1]]
     return pairs[0] if len(pairs) == 1 else None
+
+
+def says_of_side(name: str, words: Collection[str]) -> bool:
+    """Whether a column, or a path, belongs to an answer with one of these words."""
+    return not {*words}.isdisjoint(_split_words(name))
 
 
 def check_ratings(
@@ -70,8 +75,8 @@ def check_ratings(
 
     Args:
         fields: The row.
-        ignore: Columns that are not heeded.
-        marks: Words that tell columns of the better answer from those of the worse one.
+        ignore: Columns to skip.
+        marks: Words that mark columns of the better and of the worse answer.
     """
     attributes = dict[Ratings, float]()
     is_rated = False
@@ -99,13 +104,13 @@ def check_ratings(
 def _refuse_ratings(pair: Ratings) -> None:
     side = "below" if pair.sign > 0 else "above"
     raise RejectedError(
-        f"contradiction: '{pair.chosen}' of the better answer is {side} '{pair.rejected}'; keep "
+        f"contradiction: '{pair.chosen}' of the chosen answer is {side} '{pair.rejected}'; keep "
         f"such pairs as ignore: [{pair.chosen}, {pair.rejected}]"
     )
 
 
 def _read_lead(fields: Mapping[str, Any], pair: Ratings) -> float | None:
-    """By how much chosen is better; None where an answer has no number."""
+    """Difference by which chosen is better; None: an answer has no number."""
     values = [fields[name] for name in (pair.chosen, pair.rejected)]
     if None in values:
         return None
@@ -131,7 +136,7 @@ def _split_words(name: str) -> tuple[str, ...]:
 
 @cache
 def _find_ratings(names: tuple[str, ...], marks: tuple[str, str]) -> tuple[Ratings, ...]:
-    """The columns with the better answer's mark, each with the worse one's, that say how good."""
+    """Rating columns with the better answer's mark, each with the worse answer's column."""
     better, worse = marks
     by_words = {_split_words(name): name for name in names}
     ratings = list[Ratings]()
@@ -147,7 +152,7 @@ def _find_ratings(names: tuple[str, ...], marks: tuple[str, str]) -> tuple[Ratin
 
 
 def _classify(what: str) -> Kind | None:
-    """How what is said of both answers bears on which is better."""
+    """Kind of a rating, by its column's name without marks; None: it is no rating."""
     for kind in ("score", "overall"):
         if what in columns_of.NAMES["scores" if kind == "score" else kind]:
             return kind
@@ -156,18 +161,18 @@ def _classify(what: str) -> Kind | None:
 
 
 def check_differences(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
-    """Raise RejectedError for a difference of scores, chosen less rejected, that is not above 0."""
+    """Raise RejectedError unless differences of scores (chosen minus rejected) are above 0."""
     for name in find_columns(tuple(fields), DIFFERENCE):
         lead = None if name in ignore else read_number(fields[name])
         if lead is not None and lead < 0:
-            reason = f"contradiction: '{name}' is below 0: the rejected answer leads"
+            reason = f"contradiction: '{name}' is below 0: the rejected answer is better"
             raise RejectedError(f"{reason}; keep such pairs as ignore: [{name}]")
         if lead == 0:
             raise RejectedError(f"{TIE}: '{name}' is 0; keep such pairs as ignore: [{name}]")
 
 
 def check_tie(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
-    """Raise RejectedError for a pair of which a column says that neither answer is preferred."""
+    """Raise RejectedError for a pair if a column marks it as a tie."""
     names = tuple(name for name in fields if name not in ignore)
     ties = [name for name in find_columns(names, _TIE) if columns_of.read_flag(fields[name])]
     ties += [name for name in find_columns(names, _JUDGEMENT)
@@ -180,5 +185,5 @@ def check_tie(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
 
 @cache
 def find_columns(names: tuple[str, ...], pattern: re.Pattern[str]) -> tuple[str, ...]:
-    """The columns whose names, in any spelling, are what a pattern matches."""
+    """The columns whose names, in any spelling, match a pattern."""
     return tuple(name for name in names if pattern.fullmatch(normalise_name(name)))

@@ -245,8 +245,8 @@ def read_preferences(
         columns: Those that are named; found by their usual names where none is.
         ignore: Columns, and keys of messages, that may be dropped.
         limit: Read the first rows alone.
-        where: Column -> the value, or values, of the rows that are read.
-        report: Filled in with the columns that are read and those that are not.
+        where: Column -> value, or values, by which rows are selected.
+        report: Filled in with the columns that are read and the unread ones.
 
     Raises:
         ValueError: files or columns that are not there, columns that make no preference, or one
@@ -266,10 +266,14 @@ def read_preferences(
     _check_signs(columns, sample)
     report.columns, report.form = columns.used(), FORMS[columns.forms()[0]]
     reader = PairReader(columns, ignore)
+    # The worse answer, and either of two whose order another column decides, may be invalid
+    # without harm to the pair.
+    marks = columns.sides and pair_checks.find_marks(*columns.sides)
     unread = Unread(
         [*columns.used().values(), *where], ignore,
         is_imitated=bool(columns.score or columns.label),
         lacks_prompt=_lacks_prompt(columns, sample),
+        sides=(marks or ()) if columns.a else (marks or pair_checks.CHOSEN)[1:],
     )  # fmt: skip
     for row in unread.watch(rows, report):
         if isinstance(row, RawRow):
@@ -433,9 +437,11 @@ class PairReader:
 
         A template says that they are to: `chosen: "{chosen}"`.
         """
+        if self.columns.prompt is None:
+            return
         expressions = self.columns.prompt, *names
-        values = [columns_of.evaluate(fields, name) for name in expressions if name is not None]
-        if self.columns.prompt is None or not all(map(_is_plain, values)):
+        values = [columns_of.unwrap(columns_of.evaluate(fields, name)) for name in expressions]
+        if not all(map(_is_plain, values)):
             return
         prompt, *answers = (value.strip() for value in values)
         begin_alike = all(answer.startswith(prompt) for answer in answers)
@@ -838,7 +844,7 @@ def split_pairs(pairs: Sequence[tuple[RawT, RowT]], heldout_share: float) -> dic
 def left_out_pairs(
     left_out: Iterable[tuple[RawPreference | RawLabelled, str]],
 ) -> list[BadRow]:
-    """The records, for the quarantine file."""
+    """Records of pairs that are left out, for the quarantine file."""
     return [bad_row(raw.file, raw.line, reason, raw.plain_prompt) for raw, reason in left_out]
 
 

@@ -1,16 +1,15 @@
-"""Rows that compare the same two answers to one prompt: people who agree or disagree.
+"""Votes: rows that compare the same two answers to one prompt.
 
-Each row is a vote, also one that is the same as another in every column: nobody knows whether it is
-a copy or another person's. Votes become one pair, at the place of the first, with the mean of their
-probabilities as its label. Where each row is sure, that is the share of votes for `chosen`; a row
-that prefers neither answer counts as half a vote for each. The loss of a soft label is the expected
-loss (`loops/preference`), so no rater is overruled; two pairs that contradict each other would say
-the same, with twice the weight of other pairs, and would count as one right and one wrong in every
-accuracy. Where the votes are even it is a tie, and each of its rows is listed as one; the other
-rows of votes are listed as `merged`.
+Each row is a vote, also if it equals another in every column: it may be a copy or another person's.
+Votes become one pair, at the place of the first, with the mean of their probabilities as its label.
+If each row is sure, that is the share of votes for `chosen`; a row that prefers neither answer
+counts as half a vote for each. The loss of a soft label is the expected loss (`loops/preference`),
+so no rater is overruled. Two contradictory pairs would have the same loss with twice the weight of
+other pairs, and would count as one right and one wrong in every accuracy. Even votes are a tie, and
+all its rows are listed as such; otherwise the rows after the first are listed as `merged`.
 
-Completions that are labelled good by one row and bad by another stay both: KTO has a loss for each.
-Of those a row that is the same as an earlier one in every column is `repeated`.
+A completion that one row labels good and another bad is kept with both: KTO has a loss for each. A
+row with a labelled completion that equals an earlier one in every column is `repeated`.
 """
 
 import json
@@ -27,19 +26,19 @@ from stages.sources.quarantine import MERGED, REPEATED, TIE, bad_row
 
 
 class LabelledRow(NamedTuple):
-    """A row with the pairs, or the labelled completion, that it holds."""
+    """A row with its pairs, or its labelled completion."""
 
     row: RawRow
     labels: Sequence[RawPreference | RawLabelled]
     tie: BadRow | None = None
-    """Its record, where it prefers neither of the answers of its one pair, of probability 1/2."""
+    """Its record, if it prefers neither answer of its one pair (probability 1/2)."""
 
 
 class Votes(NamedTuple):
-    """What several rows say together of the same two answers."""
+    """Votes of several rows on the same two answers."""
 
     number: int
-    """Of the first of these rows that prefers one."""
+    """Number of the first of these rows that prefers an answer."""
     first: RawPreference
     share: float
     """Mean probability that its `chosen` is the better answer."""
@@ -47,19 +46,19 @@ class Votes(NamedTuple):
 
 
 def record_row(row: RawRow, reason: str) -> BadRow:
-    """The record of a row that has no pair of its own."""
+    """The record of a row that becomes no pair."""
     return bad_row(row.file, row.line, reason, _content_of(row))
 
 
 def _content_of(row: RawRow) -> str:
-    """All that a row says, as text: the same for the same row."""
+    """Content of a row as text, the same for equal rows."""
     return json.dumps(row.fields, ensure_ascii=False, default=str, sort_keys=True)
 
 
 def merge_rows(
     rows: Iterable[LabelledRow | BadRow],
 ) -> Iterator[RawPreference | RawLabelled | BadRow]:
-    """The labels of rows, one for each two answers, and a record of each row without one."""
+    """The labels of rows, one per pair of answers, and a record of each row without one."""
     everything = list(rows)
     votes_by_answers = _count_votes(everything)
     completions = dict[str, RawRow]()
@@ -96,7 +95,7 @@ def merge_rows(
 
 
 def _count_votes(rows: Sequence[LabelledRow | BadRow]) -> Mapping[Any, Votes]:
-    """Two answers that several rows compare -> what these say; without those that all call even."""
+    """Two answers that several rows compare -> their votes; not if all rows prefer neither."""
     votes_by_answers = defaultdict[Any, list[tuple[int, RawPreference]]](list)
     for number, row in enumerate(rows):
         for label in row.labels if isinstance(row, LabelledRow) else ():
@@ -113,18 +112,18 @@ def _count_votes(rows: Sequence[LabelledRow | BadRow]) -> Mapping[Any, Votes]:
 
 
 def _answers_of(label: RawPreference) -> Any:
-    """What a pair is about: the prompt with two answers."""
+    """Key of a pair: the prompt with two answers, in any order."""
     return label.turns, frozenset((label.chosen.strip(), label.rejected.strip()))
 
 
 def _prefer(first: RawPreference, label: RawPreference) -> float:
-    """The probability by a pair that the chosen answer of `first` is the better one."""
+    """Probability, according to `label`, that the chosen answer of `first` is the better one."""
     is_same = label.chosen.strip() == first.chosen.strip()
     return label.probability if is_same else 1 - label.probability
 
 
 def _give_share(votes: Votes) -> RawPreference:
-    """The pair with a share of votes as its label, the answer with more votes as `chosen`."""
+    """The pair with the share of votes as its label, the answer with more votes as `chosen`."""
     first, share = votes.first, votes.share
     if share > 0.5:
         return replace(first, probability=share)

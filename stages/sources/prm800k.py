@@ -1,21 +1,21 @@
-"""PRM800K: people's ratings of a model's steps, with the alternatives that they saw.
+"""PRM800K: people's ratings of a model's steps and of alternative steps.
 
     {"question": {"problem": "..."}, "label": {"finish_reason": "solution", "steps": [
         {"completions": [{"text": "...", "rating": 1, "flagged": false}],
          "human_completion": null, "chosen_completion": 0}]}}
 
-The path. Of each step the chosen completion is followed; where none was chosen, the one that the
-person wrote; where there is neither, the path ends with the first completion, which is the
-model's own (so it does where an error was found). A step without any completion ends it too.
+The path follows the chosen completion of each step, or else the one that the person wrote. If a
+step has neither, the path ends with its first completion, the model's (as after an error). A step
+without any completion ends it, too.
 
-Labels. Rating 1 is right and -1 wrong. Rating 0, neutral, is what `neutral` says: right in
-Lightman et al. and Qwen, while TRL's converter turns it into wrong without a word. A step that
-was not rated (a person's own) or was flagged has no label. After the first wrong step of the
-path nothing is labelled: Lightman et al. learn to the first error only.
+Labels. Rating 1 is right and -1 wrong. `neutral` decides rating 0: right in Lightman et al. and
+Qwen, while TRL's converter silently makes it wrong. A step that was not rated (written by the
+person) or was flagged has no label. Steps after the first wrong step of the path have none:
+Lightman et al. learn only up to the first error.
 
-Alternatives. A rated completion that was not followed is a solution of its own, the path up to
-it with it at the end, or is dropped. Its earlier steps are those of the path: `shared_steps`
-says whether their labels count again.
+Alternatives. A rated completion off the path becomes another solution, the path up to it and then
+the completion, or is dropped. Its earlier steps are those of the path: `shared_steps` decides
+whether their labels count again.
 
 "Let's Verify Step by Step" (Lightman et al. 2023), https://arxiv.org/abs/2305.20050, sections
 2.4 and 2.6; the meaning of the fields from the data set's own README.
@@ -30,13 +30,13 @@ from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError
 
 ANSWER = "# Answer"
-"""What the last step of a whole solution holds."""
+"""Text in the last step of a complete solution."""
 Step = tuple[str, float | None]
 """Its text and label."""
 
 
 class Prm800kConfig(Params):
-    """How ratings become labels."""
+    """Rules from ratings to labels."""
 
     kind: Literal["prm800k"]
     neutral: Literal["right", "wrong", "unlabelled"]
@@ -64,7 +64,7 @@ class Prm800kConfig(Params):
             texts, labels = [text for text, _ in steps], [value for _, value in steps]
             if any(value is not None for value in labels):
                 finished = ANSWER in texts[-1]
-                # Of the path alone is it known that it was accepted as a whole.
+                # Only the path is known to be accepted as a complete solution.
                 accepted = steps is path and finished and finish == "solution"
                 rows.append(RawSteps(
                     line=line, file=file, question=problem, steps=texts, labels=labels,
@@ -76,7 +76,7 @@ class Prm800kConfig(Params):
         return rows
 
     def _steps(self, label: Mapping[str, Any]) -> Iterator[tuple[Step, list[Step]]]:
-        """Of each step what was followed, and what else the person saw."""
+        """For each step of the path, the step and its alternatives."""
         ended = False
         for number, step in enumerate(raw_rows.read_list(label, "steps", "no steps")):
             entry = raw_rows.check_type(step, dict, f"step {number}")

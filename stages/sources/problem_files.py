@@ -1,8 +1,8 @@
-"""Problems and conversations that people bring: any file, folder or data set of the hub.
+"""Problems and conversations of users: any file, folder or data set of the hub.
 
-Each row comes as a problem, or with the reason why it is none. A test split that the source has is
-kept as it is; otherwise problems are split by hash. A row is a problem where it has a gold answer,
-a conversation where it has none, and a prompt alone where it has no reply either.
+Each row becomes a problem, or a bad row with a reason. A test split of the source stays as it is;
+without one, problems are split by hash. A row is a problem if it has a gold answer, a conversation
+if it has only a reply, and a prompt if it has neither.
 """
 
 import itertools
@@ -36,28 +36,28 @@ from stages.sources.unread import NUM_SAMPLE, SourceReport, Unread
 
 NO_UNITS = frozenset({"-", "--", "n/a", "na", "unitless", "dimensionless", "no unit", "no units"})
 _CALCULATOR = re.compile(r"<<[-\d .,+*/()%$x×÷]+=[-$ ]*[.\d][-\d .,+*/()%$x×÷=]*>>")
-"""The calculator's annotations in GSM8K, `<<48/2=24>>`; the text beside them says the same.
+"""Calculator annotations of GSM8K, `<<48/2=24>>`, which repeat the text beside them.
 
-Other text between such marks, as `<<EOF >>` or `(1<<2)>>1`, is a part of what is imitated.
+Other text between such marks, as `<<EOF >>` or `(1<<2)>>1`, is imitated.
 """
 _SUFFIXES = re.compile(r"(\.(jsonl?|ndjson|csv|tsv|parquet|arrow|gz|zst|xz|bz2))+$")
 
 
 class RowSource(Params):
-    """How rows are read, wherever they come from."""
+    """Selection and columns of rows, for every source of rows."""
 
     columns: Columns = Columns()
-    """Which column holds what; where none is named, they are found by their usual names."""
+    """Columns by field; if none is given, they are found by their usual names."""
     ignore: list[str] = Field(default_factory=list)
-    """Columns, and keys of messages, that say something and may be dropped."""
+    """Columns, and keys of messages, with content that may be dropped."""
     where: dict[str, Where] = Field(default_factory=dict)
-    """Column -> the value, or values, of the rows that are read; others are passed over."""
+    """Column -> the value, or values, of the rows to read; other rows are skipped."""
     limit: int | None = Field(default=None, gt=0)
-    """The first rows of each split alone, for a first try."""
+    """Number of rows of each split to read, the first ones, for a first try; null: all."""
     share: float = Field(default=1.0, gt=0, le=1)
-    """Share of the questions that is taken, chosen by their hash."""
+    """Share of the questions to use, chosen by their hash."""
     licence: str | None = None
-    """Under which licence the data may be used; it goes to the data card."""
+    """Licence of the data, for the data card."""
 
 
 class FileSource(RowSource):
@@ -65,17 +65,17 @@ class FileSource(RowSource):
 
     kind: Literal["files"] = "files"
     path: str | list[str]
-    """A file, a folder, a glob, a list of these, or a hub id (`openai/gsm8k`)."""
+    """File, folder, glob, list of these, or hub id (`openai/gsm8k`)."""
     test_path: str | list[str] | None = None
-    """Where test problems are, if elsewhere; null: in `path`, or taken from it by hash."""
+    """Path of the test problems, if separate; null: they are in `path`, or split off by hash."""
     name: str | None = None
-    """The configuration (`main`) of a hub data set, or of a folder with its README.md."""
+    """Configuration (`main`) of a hub data set, or of a folder with its README.md."""
     revision: str | None = None
-    """The commit of a hub id; without one, two runs may read two versions."""
+    """Commit of a hub id; without one, two runs may read two versions."""
     train_split: str | None = None
-    """The split that is trained on, or words of the names of its files; null: `train`."""
+    """Split to train on, or words in the names of its files; null: `train`."""
     test_split: str | None = None
-    """The split that is tested on; null: `test`, if there is one."""
+    """Split to test on; null: `test`, if there is one."""
 
     @model_validator(mode="after")
     def _one_way_to_name_the_test(self) -> "FileSource":
@@ -85,10 +85,10 @@ class FileSource(RowSource):
 
 
 def open_splits(source: FileSource, report: SourceReport) -> dict[str | None, containers.Rows]:
-    """The rows of each split, read as they are asked for; None: of no known split.
+    """Rows of each split, read lazily; the key None: rows of an unknown split.
 
     Raises:
-        ValueError: files or splits that are not there.
+        ValueError: a file or split does not exist.
     """
     if source.test_path is not None:
         return _open_two_paths(source, report)
@@ -111,8 +111,8 @@ def open_splits(source: FileSource, report: SourceReport) -> dict[str | None, co
 
 
 def _open_two_paths(source: FileSource, report: SourceReport) -> dict[str | None, containers.Rows]:
-    """The train split of `path` and the test split of `test_path`, or all where there is none."""
-    # A revision is of those paths that are of the hub, if any is.
+    """Train split of `path` and test split of `test_path`; all rows of a path without splits."""
+    # The revision applies to the paths that are hub ids, if any is.
     are_hub = [containers.is_hub_id(path) for path in (source.path, source.test_path or "")]
     revisions = [source.revision if is_hub or not any(are_hub) else None for is_hub in are_hub]
     alone = source.model_copy(update={"test_path": None, "revision": revisions[0]})
@@ -128,10 +128,10 @@ def _open_two_paths(source: FileSource, report: SourceReport) -> dict[str | None
 
 
 def list_local_files(source: FileSource) -> list[Path]:
-    """The files of a source, those of every split; none of a hub id.
+    """Files of all splits of a source; none for a hub id.
 
     Raises:
-        ValueError: nothing is there.
+        ValueError: there are no files.
     """
     paths = [source.path, *([] if source.test_path is None else [source.test_path])]
     paths = [path for path in paths if not containers.is_hub_id(path)]
@@ -144,18 +144,18 @@ def list_local_files(source: FileSource) -> list[Path]:
 
 
 def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem | BadRow]:
-    """The rows of all splits of files, by `parse_splits`; a ValueError if there are none."""
+    """Problems and bad rows of all splits, by `parse_splits`; a ValueError if there are none."""
     return parse_splits(open_splits(source, report), source, report)
 
 
 def parse_splits(
     splits: Mapping[str | None, containers.Rows], source: RowSource, report: SourceReport
 ) -> Iterator[Problem | BadRow]:
-    """The rows of all splits, the train split first; `report` is filled in.
+    """Problems and bad rows of all splits, the train split first; fills in `report`.
 
     Raises:
-        ValueError: columns that are not there, columns without a name that is known, or one that
-            says something and is not read (`Unread`).
+        ValueError: a column does not exist, no column has a known name, or one with content is not
+            read (`Unread`).
     """
     for split, every_row in splits.items():
         rows = itertools.islice(columns_of.keep_rows(every_row, source.where), source.limit)
@@ -182,7 +182,7 @@ def parse_splits(
 
 
 def _place(problem: Problem) -> float:
-    """Where from 0 to 1 its question falls, by which a share of them is taken."""
+    """Position of its question's hash in [0, 1), by which a share of the questions is chosen."""
     return splitting.position(splitting.split_key(problem), "source share")
 
 
@@ -197,10 +197,10 @@ def _imitates(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> bool:
 def _parse_solutions(
     row: RawRow, columns: Columns, parse: Callable[[Mapping[str, Any], int, str], Problem]
 ) -> Iterator[Problem | BadRow]:
-    """The problem of a row; if it has several solutions and each states an answer, one for each.
+    """Problem of a row; if it has several solutions that all state an answer, one per solution.
 
-    Of texts of which only the last one does they are the parts of one solution, or nobody knows.
-    A test question is asked once.
+    If only the last of several texts states an answer, they may be the parts of one solution. A
+    test question gives one problem.
     """
     name = str(columns.solution)
     texts = row.fields.get(name)
@@ -219,7 +219,7 @@ def _parse_solutions(
 
 
 def note_reading(report: SourceReport, columns: Columns, split: str | None) -> None:
-    """Record which columns are read; those of a later split beside, where they are others."""
+    """Record which columns are read, and those of a later split if they differ."""
     replies = columns.messages, columns.assistant, columns.solution, columns.calls
     form = "conversations" if any(replies) else "prompts"
     used, form = columns.used(), "problems" if columns.answer is not None else form
@@ -230,7 +230,7 @@ def note_reading(report: SourceReport, columns: Columns, split: str | None) -> N
 
 
 def describe_report(report: SourceReport) -> str:
-    """How a source was read, in a line or two."""
+    """Description of a source's columns, rows and unread parts, in one to three lines."""
     rows = ", ".join(f"{count} rows of {split}" for split, count in report.rows.items())
     columns = ", ".join(f"{field}: {column!r}" for field, column in report.columns.items())
     lines = [f"{report.path}: {report.form}, {rows.replace(' of unsplit', '')}; read as {columns}"]
@@ -242,10 +242,10 @@ def describe_report(report: SourceReport) -> str:
 
 
 def find_columns(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> Columns:
-    """The columns that are named, or those with usual names where none is.
+    """Columns that are given, or, if none is, those with usual names.
 
     Raises:
-        ValueError: one is not in the sample, none asks anything, or no name is known.
+        ValueError: a column is not in the sample, none is a question, or no name is known.
     """
     if not columns.used():
         return columns_of.recognise(sample) if sample else columns
@@ -268,10 +268,10 @@ def parse_problem(
     fields: Mapping[str, Any], line: int, file: str, *, columns: Columns, split: str | None,
     ignore: Sequence[str], gold_forms: Mapping[GoldForm, int],
 ) -> Problem:  # fmt: skip
-    """The problem of a row.
+    """Problem of a row.
 
     Raises:
-        RejectedError: it lacks a column, or has one of another type than expected.
+        RejectedError: the row lacks a column, or has one of an unexpected type.
     """
     values = read_values(fields, columns)
     turns = read_turns(values, columns, ignore)
@@ -311,10 +311,10 @@ def parse_problem(
 
 
 def _add_unit(answer: str, unit: Any, column: str | None) -> str:
-    """The gold answer with its unit after it, unless there is none or it says it itself.
+    """Gold answer with its unit appended, unless there is no unit or the answer ends with it.
 
-    A word such as `yes` is measured in nothing, though the column has a unit for all rows. Whether
-    the two are an answer the answer checker says.
+    A word such as `yes` gets no unit, although the column may have one in every row. The answer
+    checker decides whether both together are an answer.
     """
     is_word = not any(char.isdigit() or char == "\\" for char in answer)
     if is_word or columns_of.says_nothing_exact(unit) or str(unit).strip().lower() in NO_UNITS:
@@ -324,7 +324,7 @@ def _add_unit(answer: str, unit: Any, column: str | None) -> str:
 
 
 def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
-    """Field of `columns` -> what the row has; RejectedError where what is asked is not there."""
+    """Field of `columns` -> value of the row; RejectedError if a required one is missing."""
     values = dict[str, Any]()
     for key, expression in columns.used().items():
         value = columns_of.evaluate(fields, expression)
@@ -344,10 +344,10 @@ def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
 
 
 def read_turns(values: Mapping[str, Any], columns: Columns, ignore: Sequence[str]) -> list[Turn]:
-    """The conversation, after the system message, with the reply at its end, if there is one.
+    """Turns of a row: system message, conversation, and the reply, if there is one.
 
-    A reply is none where it is the gold answer and no working: SFT would teach to leave that out.
-    RejectedError for two replies of which one would be lost.
+    A reply that is only the gold answer is dropped: SFT would teach to leave the working out.
+    RejectedError for two different replies, of which one would be lost.
     """
     key = next(key for key in ("messages", "question", "user") if key in values)
     turns = conversations.read_conversation(values[key], str(getattr(columns, key)), ignore)

@@ -1,4 +1,4 @@
-"""Rows that cannot be used: how they are recorded and counted, and when there are too many."""
+"""Quarantine: records and counts of rows that cannot be used, and limits on their share."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,43 +12,43 @@ from stages.records.problems import BadRow
 MAX_CONTENT = 500
 NUM_EXAMPLES = 3
 TIE = "tie"
-"""Kind of the reason of answers of which people prefer none."""
+"""Kind of reason: people prefer neither answer."""
 ALONE = "alone"
-"""Kind of the reason of a rated answer that is the only one to its prompt."""
+"""Kind of reason: a rated answer is the only one to its prompt."""
 MERGED = "merged"
-"""Kind of the reason of a row whose vote is part of another row's label: both judge the same
+"""Kind of reason: the row's vote is part of another row's label, since both judge the same
 answers."""
 PARTED = "parted conversations"
-"""Kind of the reason of answers that follow other earlier answers, and have no prompt in common."""
+"""Kind of reason: the answers follow different earlier answers, so they share no prompt."""
 REPEATED = "repeated"
-"""Kind of the reason of a row with the same content as an earlier one."""
+"""Kind of reason: the row has the same content as an earlier one."""
 REPEATED_QUESTION = f"{REPEATED} question"
-"""Kind of the reason of a dev or test problem whose question an earlier one asks."""
+"""Kind of reason: an earlier problem has the question of this dev or test problem."""
 NEAR_COPY = "near copy"
-"""Kind of the reason of a training problem that is nearly a test question."""
+"""Kind of reason: a training problem is nearly a test question."""
 HARMLESS = frozenset({
     TIE, ALONE, MERGED, PARTED, REPEATED, REPEATED_QUESTION, NEAR_COPY,
 })  # fmt: skip
-"""Kinds of reasons that cast no doubt on the other rows, and do not count as bad."""
+"""Kinds of reason that cast no doubt on the other rows, and do not count as bad."""
 
 
 class RejectedError(ValueError):
-    """Why a row cannot be used: `<kind>: <what was expected and found>`."""
+    """Reason why a row cannot be used: `<kind>: <what was expected and found>`."""
 
 
 def bad_row(file: str, line: int, reason: str, content: str) -> BadRow:
-    """The record of a rejected row; what is no valid Unicode in it is replaced."""
+    """Record of a rejected row, with invalid Unicode replaced."""
     safe = [text.encode("utf-8", "replace").decode() for text in (reason, content[:MAX_CONTENT])]
     return BadRow(file=file, line=line, reason=safe[0], content=safe[1])
 
 
 def count_by_kind(rows: Sequence[BadRow]) -> dict[str, int]:
-    """How many rows were rejected for each kind of reason (its text before the colon)."""
+    """Number of rejected rows by kind of reason (its text before the colon)."""
     return dict(sorted(Counter(row.reason.partition(":")[0] for row in rows).items()))
 
 
 def describe_kinds(rows: Sequence[BadRow]) -> str:
-    """`count_by_kind` in words, as `2 alone, 1 tie`."""
+    """Counts by kind of reason in words, as `2 alone, 1 tie`."""
     return ", ".join(f"{count} {kind}" for kind, count in count_by_kind(rows).items())
 
 
@@ -58,9 +58,9 @@ def is_harmless(row: BadRow) -> bool:
 
 
 def check_share(rows: Sequence[BadRow], num_rows: int, *, max_share: float, limit: str) -> None:
-    """Raise a ValueError if of `num_rows` none was read, or more than `max_share` are in `rows`.
+    """Raise a ValueError if `num_rows` is 0, or `rows` are more than the share `max_share` of it.
 
-    `limit` is the key of `max_share`.
+    `limit`: the key of `max_share`.
     """
     if num_rows == 0:
         section = limit.rpartition(".")[0]
@@ -79,7 +79,7 @@ def check_share(rows: Sequence[BadRow], num_rows: int, *, max_share: float, limi
 
 
 def refuse_all(rows: Sequence[BadRow], num_rows: int) -> NoReturn:
-    """Raise the ValueError for a source of whose `num_rows` none is left, as `rows` say."""
+    """Raise the ValueError for a source whose `num_rows` rows are all rejected; `rows`: reasons."""
     first = rows[0]
     raise ValueError(
         f"expected rows that can be used, found none: of {num_rows} all are left out "
@@ -88,42 +88,43 @@ def refuse_all(rows: Sequence[BadRow], num_rows: int) -> NoReturn:
 
 
 class FileLimits(Params):
-    """What is taken of a file of people's labels, and how much of it may be left out."""
+    """Selection of rows in a file of people's labels, and limits on the rows left out."""
 
     name: str | None = None
-    """The configuration, if a data set of the hub (`on: hub/<owner>/<name>`), or a folder with its
+    """Configuration, if a data set of the hub (`on: hub/<owner>/<name>`), or a folder with its
     README.md, has several."""
     revision: str | None = None
-    """The commit of a data set of the hub; without one, two runs may read two versions."""
+    """Commit of a data set of the hub; without one, two runs may read two versions."""
     split: str | None = None
-    """The split, or of a folder without such a README.md words of the names of its files; null:
+    """Split, or, for a folder without such a README.md, words in the names of its files; null:
     `train`, or the only one."""
     where: dict[str, Where] = Field(default_factory=dict)
-    """Column -> the value, or values, of the rows that are read; others are passed over."""
+    """Column -> the value, or values, of the rows to read; other rows are skipped."""
     licence: str
-    """Under which licence the data may be used; recorded with the parameters."""
+    """Licence of the data; recorded with the parameters."""
     max_tokens: int = Field(gt=0)
-    """What is longer, with prompt and step tokens, is left out; at most the model's positions."""
+    """Largest length with prompt and step tokens, at most the model's positions; longer labels are
+    left out."""
     max_bad_share: float = Field(ge=0, lt=1)
-    """Largest share that cannot be used; above it the file is refused."""
+    """Largest share of rows that cannot be used; above it the file is refused."""
     max_long_share: float = Field(ge=0, lt=1)
-    """Largest share that is too long; above it the file is refused."""
+    """Largest share of labels that are too long; above it the file is refused."""
 
     def left_out(
         self, preset: str, bad: list[BadRow], over_long: list[BadRow], num_rows: int,
         num_labels: int | None = None,
     ) -> list[BadRow]:  # fmt: skip
-        """All that is left out, in the order of its lines; too much of the file is refused.
+        """All rows and labels left out, in the order of lines; a ValueError if they are too many.
 
-        Rows of the kinds `HARMLESS` spoil nothing else.
+        Rows of the kinds `HARMLESS` do not count.
 
         Args:
-            preset: Its name, for the messages.
-            bad: Rows, or labels of them, that cannot be used.
+            preset: Name of the preset, for the messages.
+            bad: Rows, or labels of rows, that cannot be used.
             over_long: Labels that are too long: pairs, completions or solutions.
-            num_rows: Number of rows of the file, of which `bad` is a share, each row once.
-            num_labels: Number of labels and of rows without one, of which `over_long` is a share;
-                as many as rows where a row has one.
+            num_rows: Number of rows of the file, the denominator for `bad`, each row once.
+            num_labels: Number of labels and of rows without one, the denominator for `over_long`;
+                None: one label per row.
         """
         harmless = [row for row in bad if is_harmless(row)]
         if harmless and len(harmless) == num_rows:

@@ -1,4 +1,4 @@
-"""Fields of a row that anyone may have written: taken out with checks of their types.
+"""Fields of a row of untrusted data, read with checks of their types.
 
 A RejectedError says what was expected and what was found; `parse_row` makes a `BadRow` of it.
 """
@@ -18,13 +18,13 @@ PLACEHOLDERS = frozenset({
     "n/a", "none", "null", "unknown", "notfound", "not found", "not available", "proof",
     "no answer", "tbd", "todo", "see solution", "[]", "[placeholder]",
 })  # fmt: skip
-"""Texts, in any case, that stand where there is no gold answer; Numina has `proof`, `notfound`."""
+"""Texts, in any case, in place of a missing gold answer; Numina has `proof`, `notfound`."""
 
 
 def parse_row(
     row: RawRow, from_fields: Callable[[Mapping[str, Any], int, str], ParsedT]
 ) -> ParsedT | BadRow:
-    """`from_fields(fields, line, file)` of a row, or the record of why that was `RejectedError`."""
+    """`from_fields(fields, line, file)` of a row, or a record of its `RejectedError`."""
     try:
         return from_fields(row.fields, row.line, row.file)
     except RejectedError as error:
@@ -35,7 +35,7 @@ def parse_row(
 def parse_rows(
     rows: Rows, from_fields: Callable[[Mapping[str, Any], int, str], ParsedT]
 ) -> Iterator[ParsedT | BadRow]:
-    """`parse_row` of every row; bad rows as they are."""
+    """`parse_row` of every row; bad rows unchanged."""
     for row in rows:
         yield row if isinstance(row, BadRow) else parse_row(row, from_fields)
 
@@ -44,14 +44,14 @@ NAMES = {dict: "an object", list: "a list", str: "text"}
 
 
 def check_type(value: Any, kind: type[ParsedT], what: str) -> ParsedT:
-    """`value`, which RejectedError calls `what` where it is of another type."""
+    """`value`; RejectedError, with the name `what`, if it is of another type."""
     if not isinstance(value, kind):
         raise RejectedError(f"wrong type: {what} should be {NAMES[kind]} and is {value!r:.60}")
     return value
 
 
 def read_list(fields: Mapping[str, Any], column: str, reason: str) -> list[Any]:
-    """The list in `column`; RejectedError for this reason where there is none or an empty one."""
+    """The list in `column`; RejectedError for `reason` if it is missing or empty."""
     value = fields.get(column)
     if not isinstance(value, list) or not value:
         raise RejectedError(f"{reason}: '{column}' should be a filled list and is {value!r:.60}")
@@ -59,7 +59,7 @@ def read_list(fields: Mapping[str, Any], column: str, reason: str) -> list[Any]:
 
 
 def read_share(fields: Mapping[str, Any], column: str, reason: str) -> float:
-    """The number from 0 to 1 in `column`; RejectedError for this reason where there is none."""
+    """The number from 0 to 1 in `column`; RejectedError for `reason` if it is none."""
     value = fields.get(column)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise RejectedError(f"{reason}: '{column}' should be from 0 to 1 and is {value!r:.60}")
@@ -67,12 +67,12 @@ def read_share(fields: Mapping[str, Any], column: str, reason: str) -> float:
 
 
 def read_text(fields: Mapping[str, Any], column: str) -> str:
-    """The text in `column`, stripped; RejectedError where there is none."""
+    """The text in `column`, stripped; RejectedError if it is missing or empty."""
     return read_verbatim(fields, column).strip()
 
 
 def read_verbatim(fields: Mapping[str, Any], column: str) -> str:
-    """As `text`, white space at its ends included."""
+    """As `read_text`, without stripping."""
     if column not in fields:
         columns = ", ".join(sorted(map(str, fields))) or "none"
         raise RejectedError(
@@ -87,15 +87,15 @@ def read_verbatim(fields: Mapping[str, Any], column: str) -> str:
 
 
 def check_text(value: Any, what: str) -> str:
-    """A text of Unicode, white space at its ends included; an empty one is one."""
+    """A text of valid Unicode, not stripped; it may be empty."""
     return _unicode(check_type(value, str, f"'{what}'"), what)
 
 
 def check_answer(value: Any, column: str, *, is_choice: bool = False) -> str:
     """A gold answer: text, a finite number, true or false, or a list of one of these.
 
-    RejectedError for a placeholder and a number with a decimal comma, which no completion matches,
-    unless they are choices.
+    RejectedError for a placeholder and for a number with a decimal comma, unless they are choices:
+    no completion matches them.
     """
     if isinstance(value, str) and value.lstrip().startswith('["'):
         with suppress(ValueError):
@@ -112,7 +112,7 @@ def check_answer(value: Any, column: str, *, is_choice: bool = False) -> str:
         return _unicode(value.strip(), column)
     if not isinstance(value, int | float):
         several = (
-            f": where any of them is right, write `a or b`; else name one, as {column}.0"
+            f": if any of them is right, write `a or b`; else name one, as {column}.0"
             if isinstance(value, list) and len(value) > 1
             else ""
         )
@@ -131,11 +131,11 @@ def _check_gold(text: str, column: str) -> None:
     if text.lower() in PLACEHOLDERS:
         template = column if "{" in column else f"{{{column}}}"
         raise RejectedError(
-            f"placeholder: expected a gold answer in '{column}', found {text!r}; where such words "
+            f"placeholder: expected a gold answer in '{column}', found {text!r}; if such words "
             f"are answers, name the column with a point, as columns: {{answer: '{template}.'}}"
         )
     number = DECIMAL_COMMA.fullmatch(text)
-    # Without dots, a unit or a currency it may be a list of two, and with three decimals thousands.
+    # Without dots, unit or currency, `1,5` may be a list of two, and `1,500` a number of thousands.
     has_unit = number is not None and bool(number["currency"] or number["unit"])
     if number is not None and (number["thousands"] or (has_unit and len(number["decimals"]) < 3)):
         raise RejectedError(
@@ -145,7 +145,7 @@ def _check_gold(text: str, column: str) -> None:
 
 
 def check_id(value: Any, column: str, default: str) -> str:
-    """The id that a row has, text or whole number, else `default`."""
+    """The id of a row, text or integer, else `default`."""
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip():

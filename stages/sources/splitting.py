@@ -1,10 +1,10 @@
 """Split problems by the hash of their question.
 
-A problem's split is a function of its question (of a conversation: of its opening) alone: not of
-the seed, the order or the other problems. So the same question asked twice stays on one side,
-adding rows moves no other row, and runs with different seeds are compared on the same problems.
-Where so many conversations open alike that a split would be far from its share (agents' with their
-instruction), it follows from their whole text before the reply.
+A problem's split depends only on its question (in a conversation, on its opening), not on the seed,
+the order or the other problems. So equal questions are in the same split, adding rows moves no
+other row, and runs with different seeds are compared on the same problems. If so many conversations
+have the same opening that a split would miss its share (agents with their instruction), the hash is
+of all text before the reply.
 """
 
 import hashlib
@@ -23,27 +23,27 @@ SPLITS = ("train", "preference", "dev", "test")
 
 
 class Shares(Params):
-    """Shares of the problems; what is left is the train split."""
+    """Shares of the problems; the rest is the train split."""
 
     preference: float = Field(gt=0, lt=1)
     """For the preference pairs that DPO and the reward model learn from."""
     dev: float = Field(gt=0, lt=1)
     """For held-out preference pairs and for choosing between settings."""
     test: float = Field(gt=0, lt=1)
-    """For the reported numbers; not used where the source has its own test split."""
+    """For the reported numbers; not used if the source has a test split."""
 
 
 def normalise_question(question: str) -> str:
-    """A question without what does not change it: case, white space, Unicode variants."""
+    """A question normalised in case, white space and Unicode variants."""
     return " ".join(unicodedata.normalize("NFKC", question).casefold().split())
 
 
 def opening(turns: Sequence[Turn]) -> str:
-    """What was said before the assistant answered the first user turn, without system messages.
+    """Opening of a conversation: all turns before the first answer, without system messages.
 
-    A greeting of the assistant belongs to it: many conversations may begin with the same one. The
-    lengths at which a file holds one conversation begin alike, and so stay on one side; so does a
-    question that is asked under several system messages.
+    It includes a greeting of the assistant, which may be the same in many conversations. Prefixes
+    of one conversation have the same opening, and so the same split; so has a question under
+    several system messages.
     """
     roles = [turn.role for turn in turns]
     end = [*roles, "assistant"].index("assistant", roles.index("user"))
@@ -52,7 +52,7 @@ def opening(turns: Sequence[Turn]) -> str:
 
 
 def split_key(problem: Problem) -> str:
-    """What its split follows from: the question, or how a conversation opens."""
+    """Text whose hash decides the split: the question, or a conversation's opening."""
     return normalise_question(problem.question) if problem.turns is None else opening(problem.turns)
 
 
@@ -76,13 +76,13 @@ def split_problems(
     by_hash = {name: 0.0 if name in fixed else getattr(shares, name) for name in SPLITS[1:]}
     if (total := sum(by_hash.values())) >= 1:
         raise ValueError(
-            f"data.shares add up to {total:g}: nothing is left for the train split. Lower them."
+            f"data.shares add up to {total:g}, which leaves none for the train split. Lower them."
         )
     by_split = _place_all(everything, fixed, by_hash, split_key)
     if any(
         _is_far(len(by_split[name]), share * len(everything)) for name, share in by_hash.items()
     ):
-        # Conversations that open alike, as agents' do with their instruction.
+        # Conversations with the same opening, such as an agent's instruction.
         whole = _place_all(everything, fixed, by_hash, _whole_key)
         by_split = whole if all(whole.values()) else by_split
     empty = [name for name, members in by_split.items() if not members]
@@ -96,7 +96,7 @@ def split_problems(
 
 
 def count_split_openings(splits: Mapping[str, Sequence[Problem]]) -> int:
-    """How many openings of conversations are in several splits."""
+    """Number of openings of conversations in several splits."""
     places: dict[str, set[str]] = {}
     for name, problems in splits.items():
         for problem in problems:
@@ -109,7 +109,7 @@ def _place_all(
     problems: Iterable[Problem], fixed: Collection[str | None], shares: Mapping[str, float],
     key: Callable[[Problem], str],
 ) -> dict[str, list[Problem]]:  # fmt: skip
-    """Problems by the split that the source gives them, else by where the hash of a text falls."""
+    """Problems by split: the source's, or else by the hash of a text."""
     by_split: dict[str, list[Problem]] = {name: [] for name in SPLITS}
     for problem in problems:
         name, place = "train", position(key(problem), "split")
@@ -124,7 +124,7 @@ def _place_all(
 
 
 def _is_far(count: int, expected: float) -> bool:
-    """Whether a split has less than half or more than twice of its share, and not by chance."""
+    """Whether a split has less than half or more than twice its share, beyond chance."""
     return abs(count - expected) > max(expected / 2, 4 * expected**0.5, 1)
 
 
@@ -133,7 +133,7 @@ def _whole_key(problem: Problem) -> str:
 
 
 def position(text: str, purpose: str) -> float:
-    """Where from 0 to 1 a text falls: uniform over texts, another draw for each purpose."""
+    """Position of a text from 0 to 1, uniform over texts, independent for each purpose."""
     return derive_seed(0, purpose, text) / 2**63
 
 
@@ -143,10 +143,10 @@ RowT = TypeVar("RowT")
 def hold_out(
     rows: Sequence[tuple[str, RowT]], heldout_share: float, purpose: str
 ) -> dict[str, list[RowT]]:
-    """Rows to learn from (`train`) and to test on (`heldout`), in their order.
+    """Training rows (`train`) and held-out rows (`heldout`), in their order.
 
-    By the hash of the text beside each, as above. A ValueError if a side is empty, though the share
-    is neither 0 nor 1.
+    The side is by the hash of the text with each row. A ValueError if a side is empty, unless the
+    share is 0 or 1.
     """
     sides: dict[str, list[RowT]] = {"train": [], "heldout": []}
     for text, row in rows:
@@ -161,7 +161,7 @@ def hold_out(
 
 
 def file_digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of the files `names` in `folder`, and of every file in those that are folders."""
+    """SHA-256 of the files `names` in `folder`, and of every file in folders among them."""
     paths = [folder / name for name in names]
     files = [file for path in paths for file in sorted([path, *path.rglob("*")]) if file.is_file()]
     return {

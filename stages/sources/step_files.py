@@ -1,38 +1,38 @@
-r"""Files of step labels, by their `format.kind`: read, split and counted.
+r"""Files of step labels, by `format.kind`: reading, splitting, counting.
 
-`prm800k` and `math_aps` have files of their own. In the others a row is one solution.
+`prm800k` and `math_aps` are in other modules. In the formats here a row is one solution.
 
 ProcessBench: people marked the first wrong step.
 
     {"id": "gsm8k-0", "problem": "...", "steps": ["...", "..."], "final_answer_correct": false,
      "label": 1}
 
-`label` is its index, -1 where every step is right. Steps before it are right, it is wrong, and
-those after it are not labelled: people read no further. As the truth of `true_labels`, whatever
-follows an error is not free of errors. A test set: not to train on. "ProcessBench: Identifying
-Process Errors in Mathematical Reasoning" (Zheng et al. 2024), https://arxiv.org/abs/2412.06559,
-section 3; its Table 2 has the counts that a test compares.
+`label` is its index, -1 if every step is right. Steps before it are right, it is wrong, and later
+ones are not labelled: people read no further. In `true_labels` all steps after an error are wrong.
+It is a test set: do not train on it. "ProcessBench: Identifying Process Errors in Mathematical
+Reasoning" (Zheng et al. 2024), https://arxiv.org/abs/2412.06559, section 3; its Table 2 has the
+counts that a test compares.
 
 Math-Shepherd: steps end with a marker, and the same text has + or - in its place.
 
     {"input": "Ann has 2 ... Step 1: 2+3 = 5 ки\nStep 2: The answer is: 5 ки",
      "label": "Ann has 2 ... Step 1: 2+3 = 5 +\nStep 2: The answer is: 5 -", "task": "GSM8K"}
 
-A + says that at least one of N completions from there reached the right answer (the paper's hard
-estimate), so a + may follow a -: each label is an estimate of its own. After the last step nothing
-is left to complete: its label says whether the final answer is right. Both texts must be equal but
-for the markers. "Math-Shepherd" (Wang et al. 2024), https://arxiv.org/abs/2312.08935, section 3.2.
+A + means that at least one of N completions from there reached the right answer (the paper's hard
+estimate). Each label is estimated separately, so a + may follow a -. The label of the last step is
+the correctness of the final answer. Both texts must be equal except for the markers.
+"Math-Shepherd" (Wang et al. 2024), https://arxiv.org/abs/2312.08935, section 3.2.
 
 `stepwise`: TRL's form, true or false for each step, or 1 or 0, or + or -.
 
     {"prompt": "...", "completions": ["...", "..."], "labels": [true, false]}
 
-Other names of these columns are fields of the format (`question`, `steps`, `labels`).
+Fields of the format set other names for these columns (`question`, `steps`, `labels`).
 
-A step with the separator inside is cut there, as the same text is when a policy samples it, so that
-a model reads one text in one way (`cut`). Its label was made of the whole step and stands at the
-last part. The parts before it have none, whatever it is: of a wrong step nobody knows which part
-is wrong, and were those of right steps called right, to end inside a step would be a sign of it.
+A step that contains the separator is divided there, as when a policy samples the text, so that a
+model always reads a text in the same way (`cut_steps`). The label of the whole step goes to the
+last part, and the other parts have none: in a wrong step the wrong part is unknown, and if only the
+parts of right steps had labels, a position inside a step would reveal the label.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,12 +55,12 @@ from stages.sources.unread import SourceReport, Unread
 
 
 class ProcessBench(Params):
-    """ProcessBench has no numbers."""
+    """Format of ProcessBench, without settings."""
 
     kind: Literal["processbench"]
 
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
-        """The one solution of a row."""
+        """The single solution of a row."""
         steps, label = raw_rows.read_list(fields, "steps", "no steps"), fields.get("label")
         if isinstance(label, bool) or not isinstance(label, int) or not -1 <= label < len(steps):
             expected = f"-1 or an index of the {len(steps)} steps"
@@ -85,14 +85,14 @@ SIGNS = {"+": 1.0, "-": 0.0}
 
 
 class MathShepherd(Params):
-    """How the labels were made."""
+    """Format of Math-Shepherd."""
 
     kind: Literal["math_shepherd"]
     num_completions: int = Field(gt=0)
-    """N, completions of each label: 8 in the paper."""
+    """N, number of completions per label: 8 in the paper."""
 
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
-        """The one solution of a row."""
+        """The single solution of a row."""
         text, labelled = (raw_rows.read_verbatim(fields, name) for name in ("input", "label"))
         *marked, remainder = text.split(MARKER)
         if not marked or remainder.strip():
@@ -118,13 +118,13 @@ class MathShepherd(Params):
 
 
 def _read_flag(label: Any) -> float | None:
-    """1 for a right step, 0 for a wrong one; None: the label does not say which."""
+    """1 for a right step, 0 for a wrong one; None: not a valid label."""
     flag = columns_of.read_flag(label)
     return SIGNS.get(str(label).strip()) if flag is None else float(flag)
 
 
 class Stepwise(Params):
-    """Steps with a label each, as TRL has them; how the labels were made is not known."""
+    """TRL's format, a label for each step; the source of the labels is unknown."""
 
     kind: Literal["stepwise"]
     question: str = "prompt"
@@ -133,7 +133,7 @@ class Stepwise(Params):
     labels: str = "labels"
 
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
-        """The one solution of a row."""
+        """The single solution of a row."""
         steps = raw_rows.read_list(fields, self.steps, "no steps")
         labels = raw_rows.read_list(fields, self.labels, "no labels")
         flags = [_read_flag(label) for label in labels]
@@ -161,13 +161,13 @@ COLUMNS = {
     "math_aps": ("question", "reasoning_steps"),
     "processbench": ("id", "problem", "steps", "label", "final_answer_correct"),
 }
-"""Kind of a format -> the columns that it reads; of `stepwise` its fields say so."""
+"""Kind of a format -> columns that it reads; `stepwise` has fields for them."""
 GOLD = (
     "answer", "final_answer", "ground_truth", "solution", "question.ground_truth_answer",
     "question.ground_truth_solution", "question.pre_generated_steps",
     "question.pre_generated_answer",
 )  # fmt: skip
-"""Columns that labels of steps were made by, and that change nothing in what they say."""
+"""Columns from which step labels were made, which add nothing to them."""
 
 
 def list_columns(form: Format) -> tuple[str, ...]:
@@ -185,14 +185,14 @@ def read_solutions(
     where: Mapping[str, Where] | None = None,
     report: SourceReport | None = None,
 ) -> Iterator[list[RawSteps] | BadRow]:
-    """The solutions of each row of files or of the hub, or the reason why it has none.
+    """The solutions of each row of files or of the hub, or the reason for rejecting it.
 
     Args:
         place: File, folder, or split of the hub.
-        form: What the rows hold.
+        form: Format of the rows.
         ignore: Columns that may be dropped.
-        where: Column -> the value, or values, of the rows that are read.
-        report: Filled in with the columns that are read and those that are not.
+        where: Column -> value, or values, by which rows are selected.
+        report: Filled in with the columns that are read and the unread ones.
 
     Raises:
         ValueError: files that are not there, or a column that says something and is not
@@ -212,7 +212,7 @@ def read_solutions(
 
 
 def cut_steps(raw: RawSteps, separator: str) -> RawSteps:
-    """The solution with each step cut as `split_steps` would cut its tokens."""
+    """The solution with each step divided as `split_steps` would divide its tokens."""
     steps: list[str] = []
     places: list[int | None] = []
     for place, text in enumerate(raw.steps):
@@ -230,25 +230,25 @@ def cut_steps(raw: RawSteps, separator: str) -> RawSteps:
 def _parts(text: str, separator: str) -> list[str]:
     pieces = [piece + separator for piece in text.split(separator)]
     steps = split_steps(range(len(pieces)), lambda ids: "".join(pieces[i] for i in ids), separator)
-    # Each part gets its separator back when it is tokenised.
+    # Tokenisation adds the separator again.
     return ["".join(pieces[i] for i in step).removesuffix(separator) for step in steps]
 
 
 def split_solutions(
     rows: Sequence[StepLabels], heldout_share: float
 ) -> dict[str, list[StepLabels]]:
-    """Solutions by side, each on the side of its prompt, so that no problem is on both."""
+    """Solutions by side; all solutions of a prompt are on the same side."""
     by_prompt = [(splitting.normalise_question(row.prompt), row) for row in rows]
     return splitting.hold_out(by_prompt, heldout_share, "steps_people")
 
 
 def left_out_solutions(left_out: Iterable[tuple[RawSteps, str]]) -> list[BadRow]:
-    """The records, for the quarantine file."""
+    """Records of solutions that are left out, for the quarantine file."""
     return [bad_row(raw.file, raw.line, reason, "\n".join(raw.steps)) for raw, reason in left_out]
 
 
 def describe_solutions(rows: Sequence[StepLabels]) -> dict[str, dict[str, int | float]]:
-    """Solutions by whether a label marks an error, and their labels; a ValueError of none."""
+    """Counts of solutions, with and without errors, and of labels; a ValueError if all are 0."""
     if not rows:
         raise ValueError(
             "no solution is left: expected labelled ones of at most max_tokens. Use another file, "

@@ -5,16 +5,14 @@ r"""Tools, their calls and their results in conversations, in the forms in which
     {"id": "c0", "function": {"name": "add", "arguments": "{\"a\": 3}"}}          a call (OpenAI)
     {"name": "add", "arguments": {"a": 3}}                                 a call (ShareGPT, xLAM)
 
-Lists of them, each of a list, and single calls may be JSON text. What is malformed is a
+A list, each of its elements, and a single call may be JSON text. Malformed ones raise
 RejectedError.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from stages.records.problems import ToolCall, Turn
+from stages.records.problems import ToolCall
 from stages.sources import columns, raw_rows
 from stages.sources.quarantine import RejectedError
 
@@ -30,7 +28,7 @@ def read_tools(value: Any, what: str) -> str | None:
 
 
 def _parse_object(value: Any, what: str) -> Any:
-    """The object that JSON text is; other text as it is, which may be a name alone."""
+    """The object that JSON text describes; other text, such as a tool's name, unchanged."""
     is_json = isinstance(value, str) and value.lstrip().startswith("{")
     return _parse(value, what) if is_json else value
 
@@ -40,7 +38,7 @@ def _read_tool(tool: Any) -> dict[str, Any]:
     schema = tool["function"] if is_wrapped else tool
     if not isinstance(schema, dict) or not isinstance(schema.get("name"), str):
         raise RejectedError(f"tools: expected a schema with a name, found {tool!r:.60}")
-    # In columns every tool has the keys of all, filled up with null.
+    # In a columnar file every tool has the keys of all tools, filled with null.
     filled = {key: value for key, value in (tool if is_wrapped else schema).items()
               if value is not None}  # fmt: skip
     if is_wrapped:
@@ -59,7 +57,7 @@ def read_calls(value: Any, what: str) -> tuple[ToolCall, ...]:
 
 
 CALL_KEYS = frozenset({"id", "type", "index", "function", "name", "arguments"})
-"""Keys of a call; those that are read, and its place."""
+"""Keys of a call: those that are read, and its index."""
 
 
 def _read_call(call: Any) -> ToolCall:
@@ -84,7 +82,7 @@ def _read_call(call: Any) -> ToolCall:
 
 
 def _parse(value: Any, what: str) -> Any:
-    """The value, or what it is as JSON text."""
+    """The value, parsed if it is JSON text."""
     if not isinstance(value, str) or not value.strip():
         return value
     try:
@@ -96,39 +94,3 @@ def _parse(value: Any, what: str) -> Any:
 def to_json(value: Any) -> str:
     """JSON text as chat templates write it; RejectedError for half a surrogate pair."""
     return raw_rows.check_text(json.dumps(value, ensure_ascii=False), "tools")
-
-
-def link_results(turns: Sequence[Turn]) -> list[Turn]:
-    """The turns, each result with the call that it is of.
-
-    By the id of the call, where both have one, else by the name of the tool, where the result has
-    it; else results have the order of the calls. RejectedError: a result of no call by its id.
-    """
-    linked, pending = list[Turn](), list[ToolCall]()
-    for turn in turns:
-        if turn.role == "assistant":
-            pending = list(turn.calls)
-        if turn.role != "tool":
-            linked.append(turn)
-            continue
-        answered = turn.answers
-        call = _find_call(answered, pending)
-        if call is not None:
-            pending.remove(call)
-            label = answered or call
-            answered = ToolCall(label.name or call.name, call.arguments, label.id or call.id)
-        linked.append(replace(turn, answers=answered))
-    return linked
-
-
-def _find_call(answered: ToolCall | None, pending: Sequence[ToolCall]) -> ToolCall | None:
-    """The call among those without a result that a result says it is of; None: there is none."""
-    if answered is not None and answered.id is not None and any(call.id for call in pending):
-        same_id = next((call for call in pending if call.id == answered.id), None)
-        if same_id is None:
-            ids = ", ".join(str(call.id) for call in pending)
-            raise RejectedError(f"tool result: of call '{answered.id}'; the calls are {ids:.60}")
-        return same_id
-    if answered is not None and answered.name:
-        return next((call for call in pending if call.name == answered.name), None)
-    return next(iter(pending), None)

@@ -1,4 +1,4 @@
-r"""What the columns hold that nothing reads: listed, or the file is refused with the ways out.
+r"""Unread columns of a file: they are listed, or the file is refused with the ways out.
 
 | an unread column holds | becomes of the file |
 |---|---|
@@ -14,9 +14,9 @@ r"""What the columns hold that nothing reads: listed, or the file is refused wit
 | any text, where the prompt is only what two answers share | refused |
 | what is read, in part or whole; ids, dates, addresses, short names, other numbers | listed |
 
-So of a name that nobody knows its content decides, also in an object beside what is read there, and
-one level down in an object or in JSON text. Of a name that is known even a word is refused: it may
-be a part of the question. `ignore` lists what may be dropped, `where` which rows are kept.
+So the content of a column with an unknown name decides, also in an object beside its read keys, and
+one level down in an object or in JSON text. Under a known name even a word is refused: it may be a
+part of the question. `ignore` lists what may be dropped, `where` which rows are kept.
 """
 
 import ast
@@ -31,33 +31,34 @@ from stages.records.problems import BadRow
 from stages.sources import columns as columns_of
 from stages.sources.columns import MISSING, NAMES, read_number
 from stages.sources.containers import RawRow
+from stages.sources.pair_checks import says_of_side
 from stages.sources.quarantine import RejectedError
 from stages.sources.splitting import normalise_question
 
 NUM_SAMPLE = 200
-"""Rows by which the columns of a file are found, and after which it is judged the first time."""
+"""Rows by which the columns of a file are found, and after which it is first checked."""
 MIN_WORDS = 5
-"""A text of so many words says something; a shorter one may be a name, a kind or an id."""
+"""Fewest words of a text with content; a shorter one may be a name, a kind or an id."""
 MIN_ROWS = 4
-"""In fewer rows a column has two values by chance."""
+"""Fewest rows for a verdict on a column: in fewer it may have two values by chance."""
 MAX_VALUES = 100
-"""Of a column with more different values they are not counted."""
+"""Most different values of a column that are counted."""
 MAX_WORDS = 5
-"""A column of verdicts has at most so many different words."""
+"""Most different words of a column of verdicts."""
 MAX_ITEMS = 5
-"""Of a longer list the items are not counted."""
+"""Longest list whose items are counted."""
 REPEATED = 10
-"""So many rows for each different value make a kind, or a verdict, of texts."""
+"""Rows per different value from which texts are kinds, or verdicts."""
 MAX_SCORE = 100
-"""Larger whole numbers are lengths, years or places."""
+"""Largest score: larger whole numbers are lengths, years or places."""
 _BAD = frozenset(NAMES["verdicts"]["bad"])
 _VERDICTS = _BAD.union(NAMES["verdicts"]["good"])
 _PROMPT = "may be the prompt, of which both answers repeat only a beginning,"
 _WORD = re.compile(r"[^\W\d_]+")
 _LEVELS = re.compile(r"\s(?:->|=>|>|\||/|»)\s")
-"""What parts the levels of a category, as in `Mathematics -> Algebra`."""
+"""Separator of the levels of a category, as in `Mathematics -> Algebra`."""
 UNSPACED = "\u0e00"
-"""From Thai on many scripts do not part words by spaces."""
+"""First letter of Thai: from there on many scripts do not separate words by spaces."""
 _SENTENCE = re.compile(r"(?s).*[^\W\d_]\s+\w.*[.!?:。？！：]\W*")
 _MEDIUM = re.compile(
     r"data:(?:image|audio|video)/.*|\S+\.(?:png|jpe?g|gif|webp|bmp|tiff?|mp3|wav|flac|ogg|m4a|mp4"
@@ -65,7 +66,7 @@ _MEDIUM = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _CONTENTS = ("content", "value", "text", "input", "output")
-"""Keys of what a message or an exchange says."""
+"""Keys of the text of a message or an exchange."""
 _FINDING = ("questions", "solutions", "choices", "message_lists", "replies", "systems", "tools")
 _GUARDING = frozenset(map(str.lower, NAMES["beside_question"]))
 _KNOWN = frozenset(
@@ -73,7 +74,7 @@ _KNOWN = frozenset(
 ).union(_GUARDING, (name.lower() for pair in NAMES["two_answers"] for name in pair[:2]))
 _GOLDS = frozenset(name for name in NAMES["golds"] if "." not in name)
 _EXACT = frozenset({*NAMES["tolerances"], *NAMES["units"]})
-"""Names of what an answer may differ by, or is measured in; nothing where it is 0 or false."""
+"""Names of tolerances and units of an answer, without a meaning if the value is 0 or false."""
 
 
 @dataclass(slots=True)
@@ -82,12 +83,12 @@ class _Column:
 
     row: RawRow
     sample: Any
-    """The first text of many words that nothing else says, else the first value, and its row."""
+    """First long text that no read column repeats, else the first value; `row`: its row."""
     num_rows: int = 0
     num_texts: int = 0
     """Rows with such a text."""
     values: Counter[str] = field(default_factory=Counter)
-    """In lower case."""
+    """Counts of the values in lower case."""
     num_values: int = 0
     is_number: bool = True
     most_items: int = 0
@@ -104,18 +105,18 @@ class _Column:
 
 @dataclass(kw_only=True, slots=True)
 class SourceReport:
-    """How a source was read: for the terminal, the data card and the doctor."""
+    """Report on the reading of a source, for the terminal, the data card and the doctor."""
 
     path: str
     form: str = ""
-    """problems, conversations or prompts."""
+    """Kind of rows: problems, conversations or prompts."""
     columns: dict[str, str] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
     """Columns that are not read."""
     unread_files: list[str] = field(default_factory=list)
     """Files or splits that are neither train nor test."""
     rows: dict[str, int] = field(default_factory=dict)
-    """Number of rows by split; `unsplit` where the source has no splits."""
+    """Number of rows by split; `unsplit` if the source has no splits."""
 
 
 class Unread:
@@ -124,8 +125,9 @@ class Unread:
     def __init__(
         self, expressions: Iterable[str], ignore: Collection[str] = (), *, gold: str | None = None,
         is_imitated: bool = False, are_choices: bool = False, lacks_prompt: bool = False,
+        sides: Collection[str] = (),
     ) -> None:  # fmt: skip
-        """Watch what no expression reads.
+        """Watch the columns that no expression reads.
 
         Args:
             expressions: Columns, paths and templates that are read.
@@ -134,12 +136,13 @@ class Unread:
             is_imitated: Whether replies are imitated, so that it counts whether they are good.
             are_choices: Whether the gold answer is one of choices, of which letter and text differ.
             lacks_prompt: Whether no column is the prompt, so that one of short texts may be it.
+            sides: Words of columns of an answer that may be invalid without harm to its row.
         """
         self.expressions = [*expressions]
         self.paths = [*columns_of.all_names(self.expressions)]
         self.ignore, self.gold = frozenset(ignore), gold
         self.is_imitated, self.are_choices = is_imitated, are_choices
-        self.lacks_prompt, self.refuse_tests = lacks_prompt, True
+        self.lacks_prompt, self.sides, self.refuse_tests = lacks_prompt, frozenset(sides), True
         self.names = dict[str, None]()
         self._columns = dict[str, _Column]()
         self._refused = dict[str, tuple[RawRow, Any, str]]()
@@ -147,13 +150,12 @@ class Unread:
     def watch(
         self, rows: Iterable[RawRow | BadRow], report: SourceReport, split: str | None = None
     ) -> Iterator[RawRow | BadRow]:
-        """The rows of a split, as they are; `report` counts them and lists what is not read.
+        """Rows of a split, unchanged; `report` counts them and lists unread columns.
 
-        A column may say again that the rows of the test split are for testing.
+        A column may repeat that the rows of the test split are for testing.
 
         Raises:
-            ValueError: a column that nothing reads says something; after `NUM_SAMPLE` rows and at
-                the end.
+            ValueError: an unread column has content; after `NUM_SAMPLE` rows and at the end.
         """
         self.refuse_tests = split != "test"
         for number, row in enumerate(rows, start=1):
@@ -167,7 +169,7 @@ class Unread:
         self._check()
 
     def refuse(self, row: RawRow, name: str, value: Any, why: str) -> None:
-        """Refuse the file for what a column, or a key of an object, says, unless it is ignored."""
+        """Refuse the file for the value of a column, or of an object's key, unless ignored."""
         if not self._is_ignored(name):
             self._refused.setdefault(name, (row, value, why))
 
@@ -205,15 +207,15 @@ class Unread:
             column.most_items = max(column.most_items, len(mark))
         elif self.refuse_tests and columns_of.says_test(path, mark):
             self.refuse(row, path, mark, "says that the row is not to be trained on")
-        elif columns_of.says_invalid(path, mark):
-            others = "true" if columns_of.find_mark(path) == "valid" else "false"
+        elif columns_of.says_invalid(path, mark) and not says_of_side(path, self.sides):
+            others = "true" if columns_of.find_mark(path) == "valid" else "[false, null]"
             others = f"where: {{{path}: {others}}} keeps rows that say so"
             self.refuse(row, path, mark, f"says that the row is not valid ({others})")
         for item in mark if isinstance(mark, list) else [mark]:
             column.count(item)
 
     def _list_unread(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Columns of which nothing is read, and of the others the keys of objects that are not."""
+        """Columns of which nothing is read, and unread keys of objects in the others."""
         roots = {columns_of.root(path, fields) for path in self.paths}
         for name, value in fields.items():
             if name not in roots:
@@ -231,7 +233,7 @@ class Unread:
     def _find_meaning(
         self, row: RawRow, name: str, value: Any, row_texts: "_ReadTexts"
     ) -> str | None:
-        """Why one value alone refuses a file; None: it does not."""
+        """Reason to refuse a file because of a single value, or None."""
         key, is_column, parsed = name.rpartition(".")[2], name in row.fields, _parse(value)
         lowered, is_gold = key.lower(), key in _GOLDS and is_column
         if is_gold and self.gold is not None and not self.are_choices:
@@ -283,9 +285,9 @@ class Unread:
         )
 
     def _weigh(self, column: _Column) -> list[tuple[str, int]]:
-        """The values of a flag or a score that may decide which rows are good, with their counts.
+        """Values of a flag or a score that may decide which rows are good, with their counts.
 
-        The rarest first, of a flag false; nothing: it decides nothing.
+        The rarest comes first, of a flag false; empty: the column decides nothing.
         """
         counts = column.values.most_common()[::-1]
         flags = Counter[bool | None]()
@@ -309,7 +311,7 @@ class Unread:
 
 
 class _ReadTexts:
-    """What a row says where it is read."""
+    """Texts of the parts of a row that are read."""
 
     def __init__(self, fields: Mapping[str, Any], paths: Sequence[str]) -> None:
         values = (columns_of.find(fields, path) for path in paths)
@@ -318,18 +320,18 @@ class _ReadTexts:
         self.everything = "\n".join(self.texts)
 
     def has(self, text: str) -> bool:
-        """Whether a text is a part of what is read, but for white space and case."""
+        """Whether a text is a part of these texts, except for white space and case."""
         return normalise_question(text) in self.everything
 
     def repeats(self, value: Any) -> bool:
-        """Whether all that a value says is read, short texts as a whole."""
+        """Whether these texts have all texts of a value, the short ones as a whole."""
         texts = [normalise_question(text) for text in _leaves(value)]
         return all(text in self.texts or (count_words(text) >= MIN_WORDS and self.has(text))
                    for text in texts)  # fmt: skip
 
 
 def count_words(text: str) -> int:
-    """Words of a text, of a category of several levels those of its longest one; of an id none."""
+    """Number of words of a text, or of a category's longest level; 0 for an id."""
     parts = [part for part in _LEVELS.split(text) if len(part.split()) > 2]
     longest = max((len(_WORD.findall(part)) for part in parts), default=0)
     return longest + sum(character >= UNSPACED for character in text) // 2
@@ -342,7 +344,7 @@ PRINTED = (
 
 
 def is_printed(value: Any) -> bool:
-    """Whether it is the text of a list or object as Python prints it, and no JSON."""
+    """Whether it is the text of a list or object as Python prints it, not JSON."""
     if not isinstance(value, str) or not re.match(r"\s*(?:\{\s*'|\[\s*['{\[])", value):
         return False
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
@@ -386,7 +388,7 @@ def _has_verdict(column: _Column) -> bool:
 
 
 def _show_share(name: str, column: _Column, counts: Sequence[tuple[str, int]]) -> str:
-    """How often a column has its rarest value, and which rows may be kept by it."""
+    """Text with the share of a column's rarest value, and the rows that may be kept by it."""
     counted = "rows" if column.most_items < 2 else "items"
     share = f"{name} is {counts[0][0]} in {counts[0][1]} of {column.num_values} {counted}"
     wanted = counts[-1][0] if len(counts) == 2 and column.most_items < 2 else ".."
@@ -394,7 +396,7 @@ def _show_share(name: str, column: _Column, counts: Sequence[tuple[str, int]]) -
 
 
 def _parse(value: Any) -> Any:
-    """The list or object that JSON text is; other values as they are."""
+    """List or object in a JSON text; other values unchanged."""
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         parsed = columns_of.parse_json(value)
         return parsed if isinstance(parsed, list | dict) else value
@@ -402,10 +404,7 @@ def _parse(value: Any) -> Any:
 
 
 def _list_scalars(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """A value, and those of an object one level down, with their paths, where it is counted.
-
-    That is a single one, or a short list of them.
-    """
+    """Single values and short lists of them, with their paths; of an object, one level down."""
     parsed = columns_of.parse_object(value)
     parts = {f"{name}.{key}": part for key, part in parsed.items()} if parsed else {name: value}
     for path, part in parts.items():
@@ -444,11 +443,11 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "holds pictures, sound or film": _is_medium, "holds schemas or calls of tools": _is_schema,
     "holds messages": columns_of.is_conversation,
 }  # fmt: skip
-"""Why a value says something -> whether a part of it is such."""
+"""Reason why a value has content -> test of a part of it."""
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """Everything that a value says: texts, numbers and flags; of messages their contents."""
+    """Texts, numbers and flags in a value; of messages their contents."""
     value = _parse(value)
     if isinstance(value, list):
         for item in value:
@@ -464,6 +463,6 @@ def _leaves(value: Any) -> Iterator[str]:
 
 def _gold_text(value: Any) -> str | None:
     """A gold answer as text; None for a flag, an object and several answers."""
-    value = value[0] if isinstance(value, list) and len(value) == 1 else value
+    value = columns_of.single(value)
     is_flag = isinstance(value, bool) or not isinstance(value, str | int | float)
     return None if is_flag or columns_of.is_empty(value) else str(value).strip().lower()

@@ -1,6 +1,6 @@
 """Artifacts of a stage's run in MLflow: small files and completions.
 
-Weights stay where they are, unless POSTTRAIN_TRACK_WEIGHTS is 1: `dvc checkout` at the run's commit
+Weights are not copied, unless POSTTRAIN_TRACK_WEIGHTS is 1: `dvc checkout` at the run's commit
 restores them.
 """
 
@@ -19,18 +19,18 @@ from stages.tracking.store import Store
 SUFFIXES = {".md", ".png", ".svg", ".csv", ".json", ".html", ".txt"}
 MAX_BYTES = 4_000_000
 OF_MODELS = {"model", "checkpoints"}
-"""Names of folders that hold models."""
+"""Names of folders with models."""
 
 
 def find_policies(entry: Entry) -> Iterator[Path]:
-    """The policy of each seed that the stage trained."""
+    """Folder of each policy that the stage trained, one per seed."""
     for out in entry.outs:
         if out.path.name == "model":
             yield from sorted(path for path in out.path.glob("*") if path.name.isdigit())
 
 
 def log_files(store: Store, run_id: str, entry: Entry) -> None:
-    """Small files, tables of completions, and the weights where they are asked for."""
+    """Log small files, tables of completions, and, if asked for, the weights."""
     for path, folder in find_small_files(entry):
         store.client.log_artifact(run_id, str(path), folder)
     log_tables(store, run_id, completions.read_tables(entry))
@@ -40,10 +40,10 @@ def log_files(store: Store, run_id: str, entry: Entry) -> None:
 
 
 def log_tables(store: Store, run_id: str, tables: Iterable[tuple[str, Table]]) -> None:
-    """Tables by name, which MLflow's pages show as such."""
+    """Log tables with their names, so that MLflow's pages show them as tables."""
     shown = []
     for name, table in tables:
-        # Not by `log_table`, which appends to a table that exists.
+        # Not with `log_table`, which appends to a table that exists.
         shown.append({"path": f"completions/{name}.json", "type": "table"})
         store.client.log_text(run_id, json.dumps(table), shown[-1]["path"])
     if shown:
@@ -51,9 +51,9 @@ def log_tables(store: Store, run_id: str, tables: Iterable[tuple[str, Table]]) -
 
 
 def find_small_files(entry: Entry) -> Iterator[tuple[Path, str | None]]:
-    """(file, folder in the run) of reports, plots, metrics and the run record, none of a model.
+    """(file, folder in the run) of reports, plots, metrics and the run record; no file of a model.
 
-    Where the run record is on another machine, the journals are in its place.
+    If the run record is on another machine, the journals replace it.
     """
     journals = entry.journals
     if (record := entry.record or journals) is not None:
@@ -61,9 +61,9 @@ def find_small_files(entry: Entry) -> Iterator[tuple[Path, str | None]]:
     for out in entry.outs:
         if out.path == journals:
             continue
-        paths = sorted(out.path.rglob("*")) if out.path.is_dir() else [out.path]
-        for path in paths:
-            within = path.relative_to(out.path).parent if out.path.is_dir() else Path()
+        is_folder = out.path.is_dir()
+        for path in sorted(out.path.rglob("*")) if is_folder else [out.path]:
+            within = path.relative_to(out.path).parent if is_folder else Path()
             if OF_MODELS & {out.path.name, *within.parts} or not path.is_file():
                 continue
             if path.suffix in SUFFIXES and path.stat().st_size <= MAX_BYTES:

@@ -1,6 +1,6 @@
-"""Tables of completions and conversations for people: a few rows, with prompts, without token ids.
+"""Tables of completions and conversations to read: a few rows, with prompts, without token ids.
 
-Of the rollouts of PPO and GRPO the first and the last rows; of other files the first ones.
+Rollouts of PPO and GRPO show their first and last rows; other files their first ones.
 """
 
 import itertools
@@ -18,12 +18,12 @@ FILES = {"test.jsonl", "test_greedy.jsonl", "train.jsonl", "verdicts.jsonl", EPI
 ROLLOUTS = "rollouts.jsonl"
 MAX_ROWS = 50
 MAX_TAIL_BYTES = 1_000_000
-"""Of the end of a file of rollouts."""
+"""Bytes that are read at the end of a file of rollouts."""
 FIRST = (
     "step", "question", "prompt", "conversation", "completion", "reward", "success", "correct",
     "answer",
 )  # fmt: skip
-"""Columns that a reader looks at, in this order; the others follow."""
+"""Columns that come first, in this order; the others follow."""
 
 
 class Table(TypedDict):
@@ -50,7 +50,7 @@ def read_tables(entry: Entry) -> Iterator[tuple[str, Table]]:
 
 
 def to_table(rows: list[dict[str, Any]]) -> Table:
-    """Rows with the question and the gold answer of their problem where they name one.
+    """Table of rows, with the question and gold answer of the problem that a row names.
 
     An episode is shown as a conversation.
     """
@@ -69,7 +69,7 @@ def to_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def show_episode(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of episodes or of rollouts in an environment with its conversation; others as is."""
+    """A row of an episode, as a conversation; other rows unchanged."""
     fields = row.get("episode", row if "num_start_messages" in row else None)
     if fields is None:
         return row
@@ -84,7 +84,7 @@ def show_episode(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_prompts(ids: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Question and gold answer of some problems, by id; of those that no split has nothing."""
+    """Question and gold answer of problems, by id; ids that no split has are left out."""
     problems: dict[str, dict[str, Any]] = {}
     for path in sorted(PROMPTS.glob("*.jsonl")):
         if len(problems) == len(ids):
@@ -99,7 +99,7 @@ def read_prompts(ids: Collection[str]) -> dict[str, dict[str, Any]]:
 def read_rollouts(path: Path) -> list[dict[str, Any]]:
     """The first and the last rows of a file that may be growing.
 
-    It may hold gigabytes: of the rest nothing is read. A line that is not whole yet is left out.
+    It may hold gigabytes, so the rest is not read. An incomplete line is left out.
     """
     with path.open("rb") as file:
         first = list(itertools.islice(file, MAX_ROWS // 2))

@@ -1,6 +1,6 @@
-"""Descriptions of runs, in Markdown: what a run is, and links to what belongs to it.
+"""Descriptions of runs, in Markdown, with links to related runs and pages.
 
-Links are addresses within MLflow's pages, so they hold wherever its server is.
+Links are relative to MLflow's pages, so they work at any address of its server.
 """
 
 import html
@@ -26,14 +26,14 @@ def link(text: str, experiment_id: str, run_id: str, page: str = "") -> str:
 
 
 def escape(text: str) -> str:
-    """`text` as Markdown that shows it: no image is loaded, and no link leads anywhere."""
+    """`text` escaped for Markdown, so that images and links in it are shown as text."""
     return re.sub(r"([\\`*_{}\[\]()#!|])", r"\\\1", html.escape(text, quote=False))
 
 
 def describe_stage(
     entry: Entry, entries: Collection[Entry], runs: Mapping[str, str], experiment_id: str
 ) -> str:
-    """What a stage does, the runs that its inputs come from, its curves and completions.
+    """Description of a stage: its purpose, the runs of its inputs, its curves and completions.
 
     `runs`: MLflow's id of the run of each stage that has one.
     """

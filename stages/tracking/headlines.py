@@ -1,4 +1,4 @@
-"""The few numbers of a stage by which a list of runs can be read, and the best policy by them."""
+"""Headline numbers of a stage, by which a list of runs is compared, and the best policy."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,23 +17,23 @@ DEV = "dev_accuracy"
 
 
 def average_headlines(entry: Entry) -> dict[str, float]:
-    """The headline numbers of a stage: means over its seeds."""
+    """Headline numbers of a stage: means over its seeds."""
     return average_metrics(read_seed_metrics(entry).values(), METRICS.get(entry.kind, {}))
 
 
 def read_seed_metrics(entry: Entry) -> dict[str, dict[str, Any]]:
-    """Each seed's metrics.json among the outputs, with the metrics of its history's last step."""
+    """Content of each seed's metrics.json, with the metrics of the last step of its history."""
     paths = chain.from_iterable(out.path.glob("[0-9]*/metrics.json") for out in entry.outs)
     return {path.parent.name: read_with_last_step(path) for path in paths}
 
 
 def find_best() -> Path:
-    """The folder of the best policy's weights, in the repository that is the working folder.
+    """Folder of the best policy's weights; the working folder is the repository.
 
         AutoModelForCausalLM.from_pretrained(find_best())
 
     Raises:
-        ValueError: if no policy was evaluated on dev problems, or its folder is not there.
+        ValueError: no policy was evaluated on dev problems, or its folder does not exist.
     """
     best = choose_best(lockfile.read_entries())
     if best is None:
@@ -51,12 +51,11 @@ def find_best() -> Path:
 
 
 def choose_best(entries: Sequence[Entry]) -> tuple[str, str] | None:
-    """The policy of the highest mean accuracy on dev problems, and the best of its seeds there.
+    """Policy with the highest mean accuracy on dev problems, and the best of its seeds there.
 
-    Never by the test problems: the policy with the highest accuracy there is also the one that
-    chance has favoured most, so its test result would be too good. Of equals the first by name;
-    None where no policy was evaluated, or has no accuracy; a control, or a policy that was not
-    evaluated with every seed, is never chosen.
+    Never by test problems: chance favours the policy with the highest accuracy there, so its test
+    result would be too good. Of equals the first by name. A control, or a policy that was not
+    evaluated with every seed, is never chosen. None if no policy has an accuracy.
     """
     controls = {entry.stage for entry in entries if "--control" in entry.command.split()}
     accuracy: dict[str, dict[str, float]] = {}
@@ -74,9 +73,9 @@ def choose_best(entries: Sequence[Entry]) -> tuple[str, str] | None:
 
 
 def read_report_numbers(path: Path) -> dict[str, float]:
-    """`accuracy/grpo` of each policy and `gain/grpo` over the baseline, of the report's metrics.
+    """Numbers of the report: `accuracy/grpo` per policy, and `gain/grpo` over the baseline.
 
-    Of a control `control/coin` over the policy that it started from; of an environment
+    For a control `control/coin`, over the policy that it started from; for an environment
     `success/calculator/grpo` and `success_gain/calculator/grpo`.
     """
     content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

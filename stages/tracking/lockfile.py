@@ -23,60 +23,60 @@ logger = logging.getLogger(__name__)
 
 SIZES = ["size", "nfiles"]
 UNKNOWN = ("seconds", "peak_memory_bytes", "git_commit", "git_dirty", "host", "device")
-"""Fields of run.json that are None where the run record is on another machine."""
+"""Fields of run.json that are None if the run record is on another machine."""
 STUDIES = Path("studies/dvc.lock")
-"""Of the studies that were run, which have a dvc.yaml of their own."""
+"""Lock of the studies, which have another dvc.yaml."""
 PREFIXES = {str(PRESETS_PATH): "presets", "studies/params.yaml": "studies"}
 """File -> prefix of its keys in the rules of `auto`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A dependency or an output as dvc.lock names it."""
+    """Dependency or output in dvc.lock."""
 
     path: Path
     digest: str
-    """DVC's MD5; of a folder, with the suffix `.dir`."""
+    """DVC's MD5, for a folder with the suffix `.dir`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A stage of dvc.lock."""
+    """Entry of a stage in dvc.lock."""
 
     stage: str
     description: str
     """Its `desc` in dvc.yaml."""
     command: str
     params: dict[str, Any]
-    """Dotted names."""
+    """Dotted names -> values."""
     deps: list[Artifact]
     outs: list[Artifact]
     input_key: str
     lock_hash: str
-    """Of everything that dvc.lock says of the stage."""
+    """Hash of the stage's entry in dvc.lock."""
     result_hash: str
-    """Without the journals."""
+    """Hash of the entry without the journals."""
 
     @property
     def journals(self) -> Path | None:
-        """The output with the stage's journals; None for a stage that leaves none."""
+        """Output with the stage's journals; None if the stage writes none."""
         return next((out.path for out in self.outs if _is_journal(self.stage, out.path)), None)
 
     @property
     def kind(self) -> str:
-        """`train` of `train@grpo`, `checkpoints` of `studies/dvc.yaml:checkpoints@grpo`."""
+        """Kind: `train` of `train@grpo`, `checkpoints` of `studies/dvc.yaml:checkpoints@grpo`."""
         return identity.name_of(self.stage).partition("@")[0]
 
     @property
     def record(self) -> Path | None:
-        """The run record of the last execution; None where it was executed elsewhere."""
+        """Run record of the last execution; None if that was on another machine."""
         return next(reversed(runs.find_records(self.stage, self.input_key)), None)
 
 
 def read_entries(path: Path = Path("dvc.lock")) -> list[Entry]:
-    """The stages of dvc.lock that dvc.yaml still has, without `track` itself.
+    """Stages of dvc.lock that dvc.yaml still has, except `track`.
 
-    Those of another folder are called by their file: `studies/dvc.yaml:checkpoints@grpo`.
+    Names of stages in another folder begin with its file: `studies/dvc.yaml:checkpoints@grpo`.
     """
     if not path.exists():
         return []
@@ -99,7 +99,7 @@ def _parse_entry(stage: str, description: str, content: dict[str, Any]) -> Entry
     return Entry(
         stage=stage,
         description=description,
-        command=content["cmd"].splitlines()[-1],  # after the check, which is the same for all
+        command=content["cmd"].splitlines()[-1],  # the line before is the same check for all
         params=_resolve_params(content.get("params", {})),
         **artifacts,
         input_key=identity.lock_key(content),
@@ -113,7 +113,7 @@ def _is_journal(stage: str, path: Path) -> bool:
 
 
 def _resolve_params(of_files: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Dotted names of all files' params, `auto` replaced by what data/prompts says now."""
+    """Parameters of all files by dotted name, with `auto` replaced by the facts in data/prompts."""
     flat: dict[str, Any] = {}
     content = read_yaml() | of_files.get(str(PARAMS_PATH), {})
     facts = read_facts(content)
@@ -122,16 +122,16 @@ def _resolve_params(of_files: dict[str, dict[str, Any]]) -> dict[str, Any]:
         whole = values if prefix is None else {prefix: values}
         if auto.is_embedded(content) or facts is not None:
             whole, _ = auto.resolve(whole, facts, content)
-        # The section `sft` and the preset of that name: where both have a key, the section's stays.
+        # The section `sft` and a preset `sft` may share a key: the section's stays.
         flat = flatten(whole if prefix is None else whole[prefix]) | flat
     return flat
 
 
 def read_record(entry: Entry) -> dict[str, Any] | None:
-    """The run.json of an entry; if its result was computed elsewhere, only what is certain.
+    """Content of an entry's run.json; on another machine than the run's, only the known fields.
 
-    None for a stage without journals; None with a warning where the journals are missing, or are
-    those of other inputs than dvc.lock has.
+    None for a stage without journals; None with a warning if the journals are missing, or are of
+    other inputs than those in dvc.lock.
     """
     folder = entry.journals
     if folder is None:
@@ -155,6 +155,6 @@ def read_record(entry: Entry) -> dict[str, Any] | None:
 
 
 def hash_entries(entries: list[Entry]) -> str:
-    """One hash for all entries: which dvc.lock this is."""
+    """Hash of all entries, which identifies the dvc.lock."""
     text = json.dumps({entry.stage: entry.lock_hash for entry in entries}, sort_keys=True)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()

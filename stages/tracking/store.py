@@ -1,4 +1,4 @@
-"""The MLflow store: its address, what is written into its runs, and messages about its failures.
+"""The MLflow store: its address, writing into its runs, and messages about its failures.
 
 Tracking must never cost a training run: requests have short timeouts and are not repeated
 (stages/track.py), every failure is one of `OUTAGES`, and no message contains a password. Every
@@ -7,6 +7,7 @@ answer.
 """
 
 import fcntl
+import logging
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -31,6 +33,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 from stages.runtime import identity
 from stages.runtime.redaction import hide_secrets
 
+logger = logging.getLogger(__name__)
 OUTAGES = (
     MlflowException,
     requests.RequestException,
@@ -39,18 +42,17 @@ OUTAGES = (
     OSError,
     ImportError,
 )
-"""What an absent, slow, broken or too new store raises (TimeoutError is an OSError), or one without
-a driver for its database."""
+"""Exceptions of a store that is absent, slow, broken, too new or without a driver for its database
+(TimeoutError is an OSError)."""
 URI = "MLFLOW_TRACKING_URI"
 COMPLETE = "posttrain.complete"
 MAX_VALUE = 6000
 PATIENCE = 0.75 if "DVC_STAGE" in os.environ else 10.0
-"""Seconds after which a server that does not answer counts as down: it must not hold up a
-pipeline."""
+"""Seconds without an answer after which a server counts as down: it must not delay a pipeline."""
 SECONDS_BETWEEN_PINGS = 0.2
 MAX_SECONDS = 300.0
-"""Seconds after which a call stops and leaves what is missing to the next call: a slow server must
-not hold up a pipeline, either."""
+"""Seconds after which a call stops and leaves the rest to the next call: a slow server must not
+delay a pipeline, either."""
 
 
 class TrackedRun(NamedTuple):
@@ -58,13 +60,14 @@ class TrackedRun(NamedTuple):
 
     run_id: str
     is_new: bool
-    """Whether it lacks anything: just created, or left half-way by an outage."""
+    """Whether it is incomplete: just created, or interrupted by an outage."""
     is_deleted: bool
-    """By a user: it is not created again, and takes nothing any more."""
+    """Whether a user deleted it: then nothing more is written to it, and it is not created
+    again."""
     tags: dict[str, str]
 
     def may_be_below(self, *run_ids: str) -> bool:
-        """Whether it is below none but these runs, and can be put there."""
+        """Whether it has no parent, or one of these runs, so that it can be nested in them."""
         return not self.is_deleted and self.tags.get(MLFLOW_PARENT_RUN_ID, "") in ("", *run_ids)
 
 
@@ -78,10 +81,10 @@ class Store:
     def run(
         self, tag: str, value: str, *, name: str, started: str, tags: dict[str, str]
     ) -> TrackedRun:
-        """The run with this tag, created where there is none.
+        """The run with this tag, created if there is none.
 
-        One that is not complete (the store went away half-way) is filled again, which MLflow takes
-        without duplicates. One that a user deleted is not created again.
+        An incomplete run (after an outage) is written again, which makes no duplicates in MLflow. A
+        run that a user deleted is not created again.
         """
         runs = self.client.search_runs(
             [self.experiment_id],
@@ -100,30 +103,30 @@ class Store:
         return TrackedRun(run.info.run_id, is_new, is_deleted, run.data.tags)
 
     def find_complete(self, tag: str, value: str) -> TrackedRun | None:
-        """A run with this tag that lacks nothing; None where there is none."""
+        """A complete run with this tag; None: there is none."""
         filter_string = f"tags.`{tag}` = '{value}' AND tags.`{COMPLETE}` = 'true'"
         runs = self.client.search_runs([self.experiment_id], filter_string, max_results=1)
         return TrackedRun(runs[0].info.run_id, False, False, runs[0].data.tags) if runs else None
 
     def log(self, run_id: str, kind: str, items: list[Any]) -> None:
-        """Log `metrics`, `params` or `tags`, in batches as large as MLflow takes."""
+        """Log `metrics`, `params` or `tags`, in batches of the size that MLflow allows."""
         size = 1000 if kind == "metrics" else 100
         for start in range(0, len(items), size):
             batch: dict[str, Any] = {kind: items[start : start + size]}
             self.client.log_batch(run_id, **batch)
 
     def log_numbers(self, run_id: str, numbers: Mapping[str, float], time: int) -> None:
-        """Metrics without steps, of a time in milliseconds."""
+        """Log metrics without steps, at a time in milliseconds."""
         items = [Metric(escape_key(name), value, time, 0) for name, value in numbers.items()]
         self.log(run_id, "metrics", items)
 
     def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
-        """Tags, long values cut."""
+        """Set tags, with long values cut."""
         items = [RunTag(name, value[:MAX_VALUE]) for name, value in tags.items()]
         self.log(run_id, "tags", items)
 
     def log_params(self, run_id: str, params: dict[str, Any]) -> None:
-        """Parameters, long values cut."""
+        """Log parameters, with long values cut."""
         items = [Param(escape_key(name), str(value)[:MAX_VALUE]) for name, value in params.items()]
         self.log(run_id, "params", items)
 
@@ -134,13 +137,13 @@ class Store:
                 yield name, point.step
 
     def complete(self, run_id: str, ended: int) -> None:
-        """Mark a run as complete; `ended`: when it ended, in milliseconds since 1970."""
+        """Mark a run as complete; `ended`: end time, in milliseconds since 1970."""
         self.client.set_terminated(run_id, "FINISHED", ended)
         self.client.set_tag(run_id, COMPLETE, "true")
 
 
 def to_milliseconds(time: str) -> int:
-    """An ISO time as MLflow counts it."""
+    """An ISO time in milliseconds since 1970."""
     return int(datetime.fromisoformat(time).timestamp() * 1000)
 
 
@@ -150,7 +153,7 @@ def escape_key(text: str) -> str:
 
 
 def find_page(path: str) -> str:
-    """Address of a page of MLflow's, and how to start its server where there is none yet."""
+    """Address of a page of MLflow, and the command that starts a server if the store has none."""
     uri = os.environ.get(URI, "")
     parts = urlsplit(uri)
     if parts.scheme in ("http", "https"):
@@ -167,12 +170,12 @@ def check_server(uri: str) -> None:
     """Raise one of `OUTAGES` if the store has a server that does not answer within `PATIENCE`."""
     try:
         parts, port = urlsplit(uri), urlsplit(uri).port
-    except ValueError:  # it would show a password that has a `/` or `#`
+    except ValueError:  # its message would show a password that has a `/` or `#`
         raise OSError("the address has no port that is a number: %2F for /, %23 for #") from None
     if parts.scheme in ("http", "https"):
-        with suppress(requests.exceptions.SSLError):  # an answer too, which MLflow will judge
+        with suppress(requests.exceptions.SSLError):  # an answer, too, which MLflow will report
             requests.get(f"{uri.rstrip('/')}/health", timeout=PATIENCE)
-    elif port:  # a database, which MLflow would try for minutes to reach
+    elif port:  # a database, for which MLflow would wait for minutes
         socket.create_connection((parts.hostname or "", port), timeout=PATIENCE).close()
 
 
@@ -183,11 +186,12 @@ def find_uri(root: Path) -> str:
 
 @contextmanager
 def connect(root: Path) -> Iterator[Store]:
-    """The experiment, created when it is new, for this process alone: several would break sqlite.
+    """Context with the experiment, created if new, locked by this process: sqlite allows just one.
 
-    MLFLOW_TRACKING_URI names another store than the repository's own, and MLFLOW_EXPERIMENT_NAME
-    another experiment than `posttrain`. Whatever waits for the store gets one of `OUTAGES` as soon
-    as it answers no more: a request may take its time, and one that hangs takes a second.
+    MLFLOW_TRACKING_URI names another store than the repository's database, and
+    MLFLOW_EXPERIMENT_NAME another experiment than `posttrain`. The body gets one of `OUTAGES` as
+    soon as the store stops answering: a request may be slow, but one that hangs ends within about a
+    second.
     """
     uri = find_uri(root)
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "posttrain"
@@ -205,7 +209,7 @@ def connect(root: Path) -> Iterator[Store]:
     pipe = root / identity.PIPE
     pipe.mkdir(exist_ok=True)
     try:
-        look()  # before others wait for the lock
+        look()  # before this process takes the lock
         with (pipe / "track.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             client = mlflow.MlflowClient(uri)
@@ -220,10 +224,30 @@ def connect(root: Path) -> Iterator[Store]:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
+@contextmanager
+def naming_refusals(name: str, named: set[str] | None = None) -> Iterator[None]:
+    """Context in which a server's refusal of a run is a warning that names it, and no outage.
+
+    What it refuses now (a value too long, a parameter with another value) it will refuse again: the
+    runs after it would never come. `named`: those of which there was a warning; none comes again.
+    """
+    try:
+        yield
+    except MlflowException as error:
+        if error.get_http_status_code() != HTTPStatus.BAD_REQUEST:
+            raise
+        if named is not None and name in named:
+            return
+        reason = hide_secrets(f"{type(error).__name__}: {error}")
+        logger.warning("MLflow refuses the run of %s, and each call tries again (%s)", name, reason)
+        if named is not None:
+            named.add(name)
+
+
 def describe_outage(error: Exception, module: str) -> str:
-    """What to tell of an outage: why, and the module that makes up for it when it is over."""
+    """Message about an outage: the reason, and the module to run when it is over."""
     reason = hide_secrets(f"{type(error).__name__}: {error}")
     return (
-        f"MLflow was not brought up to date ({reason}). Nothing is lost: once that is mended, run "
+        f"MLflow is not up to date ({reason}). Nothing is lost: once the store answers, run "
         f"`python -m {module}`."
     )

@@ -1,11 +1,11 @@
 """MLflow as a view of the results that dvc.lock names, and of the run records of their executions.
 
-One run for one execution of a stage, found again by its execution id: its parameters, curves and
-headline numbers, small files and some completions; weights where it is asked for. One more for
-dvc.lock as a whole, the manifest, which is what users compare: every parameter, the headline
-numbers, and for each stage the run that made it. The runs of stages that were new in a manifest
-are its children. While a stage runs, `follow_running` may send the new points of its journal to the
-run that `sync_entries` completes when it has ended.
+Each execution of a stage has a run, found again by its execution id: parameters, curves, headline
+numbers, small files and some completions; weights on request. Another run, the manifest, is for
+dvc.lock as a whole, and is the one that users compare: every parameter, the headline numbers, and
+for each stage the run that made it. Its children are the runs of stages that were new in it. While
+a stage runs, `follow_running` may send the new points of its journal to the run that
+`sync_entries` completes when it has ended.
 """
 
 import json
@@ -44,7 +44,7 @@ ELSEWHERE = "Computed on another machine, which has the run record: times, host 
 PIPELINE_RUN = "pipeline_run"
 """Tag that a manifest shares with the runs of stages that were new in it."""
 SYSTEM = "system/"
-"""Prefix of metrics that MLflow's pages show on a page of their own."""
+"""Prefix of metrics that MLflow shows on a separate page."""
 JOURNAL_OF_SEED = "journal-seed-"
 logger = logging.getLogger(__name__)
 Runs = dict[str, tuple[TrackedRun, dict[str, Any]]]
@@ -54,36 +54,49 @@ Runs = dict[str, tuple[TrackedRun, dict[str, Any]]]
 def sync_entries(entries: list[Entry], studies: Sequence[Entry] = ()) -> tuple[int, str]:
     """Add what MLflow lacks; return the number of added runs and the address of their page.
 
-    Studies belong to no manifest: they read a run of the pipeline, which has one.
+    Studies belong to no manifest: they read a run of the pipeline, which has one. If MLflow refuses
+    the run of a stage, the manifest lacks it until a later call adds it.
     """
     runs: Runs = {}
-    added = 0
+    added = num_records = 0
     with store.connect(locate_checkout()) as target:
         for entry in entries:
             if (record := lockfile.read_record(entry)) is not None:
-                run = sync_stage(target, entry, record)
-                runs[entry.stage] = (run, record)
-                added += run.is_new
+                num_records += 1
+                with store.naming_refusals(entry.stage):
+                    run = sync_stage(target, entry, record)
+                    runs[entry.stage] = (run, record)
+                    added += run.is_new
         if runs:
-            added += sync_manifest(target, entries, runs)
+            with store.naming_refusals("the whole, its manifest"):
+                is_whole = len(runs) == num_records
+                added += sync_manifest(target, entries, runs, is_whole=is_whole)
         for entry in studies:
             if (record := lockfile.read_record(entry)) is not None:
-                run = sync_stage(target, entry, record)
-                if run.is_new:
-                    added += 1
-                    ids = {name: of_stage.run_id for name, (of_stage, _) in runs.items()}
-                    ids[entry.stage] = run.run_id
-                    note = describe_stage(entry, entries, ids, target.experiment_id)
-                    target.set_tags(run.run_id, {MLFLOW_RUN_NOTE: note})
-    # MLflow's pages of an experiment are else those for traces
+                with store.naming_refusals(entry.stage):
+                    added += sync_study(target, entry, record, entries, runs)
+    # without it MLflow shows the experiment's pages for traces
     path = f"#/experiments/{target.experiment_id}/runs?workflowType=machine_learning"
     return added, store.find_page(path)
 
 
-def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
-    """Log the manifest of these entries, all of dvc.lock; whether it was added now.
+def sync_study(
+    store: Store, entry: Entry, record: dict[str, Any], entries: list[Entry], runs: Runs
+) -> bool:
+    """Log the run of a study, with links to the pipeline's; returns whether it was added now."""
+    run = sync_stage(store, entry, record)
+    if run.is_new:
+        ids = {name: of_stage.run_id for name, (of_stage, _) in runs.items()}
+        note = describe_stage(entry, entries, ids | {entry.stage: run.run_id}, store.experiment_id)
+        store.set_tags(run.run_id, {MLFLOW_RUN_NOTE: note})
+    return run.is_new
 
-    Below it come the runs that no earlier manifest has: those of this execution of the pipeline.
+
+def sync_manifest(store: Store, entries: list[Entry], runs: Runs, *, is_whole: bool = True) -> bool:
+    """Log the manifest of these entries, all of dvc.lock; returns whether it was added now.
+
+    `is_whole`: `runs` has each stage that has a record, so that the manifest is complete. Its
+    children are the runs that no earlier manifest has: those of this execution of the pipeline.
     """
     lock = lockfile.hash_entries(entries)
     starts = [record["started"] for run, record in runs.values() if run.may_be_below()]
@@ -96,7 +109,7 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
         tags={"stage": "manifest"},
     )
     run_id, ids = manifest.run_id, {stage: run.run_id for stage, (run, _) in runs.items()}
-    # Where the manifest is complete, a stage was executed again, with the same results.
+    # If the manifest is complete, a stage was executed again, with the same results.
     parents = (run_id,) if manifest.is_new else ()
     new = {stage: record for stage, (run, record) in runs.items() if run.may_be_below(*parents)}
     for entry in () if manifest.is_deleted else entries:
@@ -117,7 +130,7 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
         of_report = headlines.read_report_numbers(REPORT / "metrics.json")
         best = headlines.choose_best(entries)
         accuracy = best and of_report.get(f"accuracy/{best[0]}")
-        # The first one is what MLflow's page of comparison plots.
+        # MLflow's comparison page plots the first one.
         numbers = ({} if accuracy is None else {"accuracy": accuracy}) | of_report
         if (commit := runs["compare"][1]["git_commit"]) is not None:
             tags[MLFLOW_GIT_COMMIT] = commit
@@ -129,15 +142,16 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
     store.set_tags(run_id, tags)
     for entry in entries:
         _log_evaluation(store, entry, runs)
-    store.complete(run_id, ended)
+    if is_whole:
+        store.complete(run_id, ended)
     return True
 
 
 def _log_evaluation(store: Store, entry: Entry, runs: Runs) -> None:
     """Log the numbers of a policy's evaluation with its training, by whose runs it is compared.
 
-    MLflow shows the number of the last step. So one that replaces another gets the next step: an
-    earlier manifest may have evaluated the policy with other settings.
+    MLflow shows the number of the last step. So a number that replaces another gets the next step:
+    an earlier manifest may have evaluated the policy with other settings.
     """
     kind, _, policy = entry.stage.partition("@")
     if kind == "evaluate" and entry.stage in runs and f"train@{policy}" in runs:
@@ -147,8 +161,12 @@ def _log_evaluation(store: Store, entry: Entry, runs: Runs) -> None:
         ended = to_milliseconds(runs[entry.stage][1]["ended"])
         shown = store.client.get_run(run.run_id).data.metrics
         numbers = {escape_key(name): x for name, x in headlines.average_headlines(entry).items()}
+
+        def count(name: str) -> int:
+            return len(store.client.get_metric_history(run.run_id, name)) if name in shown else 0
+
         points = [
-            Metric(name, value, ended, len(store.client.get_metric_history(run.run_id, name)))
+            Metric(name, value, ended, count(name))
             for name, value in numbers.items()
             if shown.get(name) != value
         ]
@@ -156,12 +174,12 @@ def _log_evaluation(store: Store, entry: Entry, runs: Runs) -> None:
 
 
 def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> TrackedRun:
-    """The run of a stage, filled where it lacks anything; it is marked complete last."""
+    """Run of a stage, after missing parts were added; it is marked complete last."""
     tags = _run_tags(entry, record)
     if entry.record is None and (
         run := store.find_complete("posttrain.result_hash", entry.result_hash)
     ):
-        return run  # whoever computed it has logged it into this store
+        return run  # the machine that computed it has logged it into this store
     run = store.run(
         EXECUTION,
         record["execution_id"],
@@ -173,7 +191,7 @@ def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> TrackedRun
         run_id = run.run_id
         store.set_tags(run_id, tags)
         store.log_params(run_id, entry.params)
-        # `follow_running` may have sent steps that were then done again
+        # `follow_running` may have sent steps that were then repeated
         num_logged = Counter(store.steps(run_id) if record["attempt"] > 1 else ())
         store.log(run_id, "metrics", list(_drop_logged(_stage_metrics(entry, record), num_logged)))
         artifacts.log_files(store, run_id, entry)
@@ -182,7 +200,7 @@ def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> TrackedRun
 
 
 def _run_tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
-    """What a run is grouped and searched by; tags without a value are left out."""
+    """Tags by which runs are grouped and searched; those without a value are left out."""
     tags = _grouping_tags(entry.stage) | {
         "posttrain.input_key": entry.input_key,
         "posttrain.lock_hash": entry.lock_hash,
@@ -206,7 +224,7 @@ def _run_tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
 
 
 def name_seeds(record: dict[str, Any]) -> dict[str, Any]:
-    """Tags that say when and where the finished seeds were computed that a run took over."""
+    """Tags with time and place of the computation of finished seeds that a run took over."""
     return {
         f"posttrain.seed-{seed}.{name}": of_seed[name]
         for seed, of_seed in record.get("seeds", {}).items()
@@ -215,7 +233,7 @@ def name_seeds(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _grouping_tags(stage: str) -> dict[str, str]:
-    """What the list of runs is grouped by."""
+    """Tags by which the list of runs is grouped."""
     kind, _, row = identity.name_of(stage).partition("@")
     return {"stage": kind, "posttrain.stage": stage} | ({"row": row} if row else {})
 
@@ -273,7 +291,7 @@ def _drop_logged(
 
 
 def _to_metrics(prefix: str, rows: Iterable[JournalRow], ended: int = 0) -> list[Metric]:
-    """The points of a journal's rows; `ended`, in milliseconds, where they have no times."""
+    """Points of a journal's rows; `ended`: time in milliseconds of rows without times."""
     return [
         Metric(escape_key(f"{prefix}{name}"), value, int(row.time * 1000) or ended, row.index)
         for row in rows
@@ -284,17 +302,18 @@ def _to_metrics(prefix: str, rows: Iterable[JournalRow], ended: int = 0) -> list
 def follow_running() -> None:
     """Send the new points of running stages to MLflow, every few seconds, until interrupted.
 
-    It only reads, holds nothing that a stage waits for, and may fail or end at any time.
+    Only reads, holds nothing that a stage waits for, and may fail or end at any time.
     """
     last: dict[str, dict[str, int]] = {}
-    warning = ""
+    warning, refused = "", set[str]()
     while True:
         time.sleep(SECONDS)
         try:
             if folders := find_running():
                 with store.connect(locate_checkout()) as target:
                     for folder in folders:
-                        send_points(target, folder, last)
+                        with store.naming_refusals(folder.name, refused):
+                            send_points(target, folder, last)
             warning = ""
         except store.OUTAGES as error:
             if not warning:
@@ -303,7 +322,7 @@ def follow_running() -> None:
 
 
 def find_running() -> list[Path]:
-    """The folders of unfinished executions that wrote something of late; none of killed ones."""
+    """Folders of unfinished executions with recent writes, so none of killed ones."""
     folders: set[Path] = set()
     for pattern in ("*/*.json*", "*/seed-*/journal.jsonl"):
         for path in identity.PIPE.glob(pattern):
@@ -314,11 +333,11 @@ def find_running() -> list[Path]:
 
 
 def send_points(store: Store, folder: Path, last: dict[str, dict[str, int]]) -> None:
-    """Send the metrics in the journals of an unfinished execution that MLflow lacks, without times.
+    """Send the metrics of an unfinished execution's journals that MLflow lacks, without times.
 
-    Also the completions that it has sampled. `last`: run in MLflow -> the last step that it has of
-    each metric and of the completions. A resumed attempt cuts its journals back to its checkpoint,
-    and does some steps again.
+    Also sends its sampled completions. `last`: run in MLflow -> the last step that it has of each
+    metric and of the completions. A resumed attempt truncates its journals to its checkpoint, and
+    repeats some steps.
     """
     num_seeds = len(read_yaml()["seeds"])
     with suppress(FileNotFoundError):  # it has ended; `sync_entries` sends the rest

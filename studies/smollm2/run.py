@@ -1,4 +1,4 @@
-"""The study: its data, the rows of a part of it, and `dvc repro`.
+"""Run the study: download its data, select the rows of a part, and start `dvc repro`.
 
     python run.py core                  SFT, and GRPO by rule
     python run.py                       all parts
@@ -10,9 +10,9 @@
                                         the comparison of the sums to sums/
     python run.py core --data <folder>  with SVAMP.json(.gz) and GSM8K's test.jsonl(.gz) of a folder
 
-Run it again after a kill: `dvc repro` goes on. A part holds the rows of the parts before it; what
-one part has computed the next does not compute again. Without a folder the two files are
-downloaded, at fixed commits; both ways their digests are checked.
+Run it again after a kill: `dvc repro` goes on. A part contains the rows of the parts before it, and
+does not compute them again. Without a folder the two files are downloaded, at fixed commits; both
+ways their digests are checked.
 """
 
 import argparse
@@ -52,10 +52,10 @@ FILES = {
 }
 """File -> its address in another project, at a commit, and its SHA-256."""
 NUM_TRAIN = 700
-"""Of SVAMP's 1,000 problems the first: variants of one problem stand one after the other, so a
-split at random would train on variants of the test problems."""
+"""Number of SVAMP's 1,000 problems to train on, from the start: variants of a problem are adjacent,
+so a random split would train on variants of the test problems."""
 NUM_TRANSFER = 300
-"""Of GSM8K's test problems the first."""
+"""Number of GSM8K's test problems, from the start."""
 PARTS = {
     "core": ("policies/sft", "policies/grpo"),
     "as-is": ("policies/as-is",),
@@ -66,21 +66,20 @@ PARTS = {
     "instruct": ("policies/grpo-instruct",),
     "transfer": tuple(f"episodes/gsm8k-{name}" for name in ("sft", "as-is", "grpo", "instruct")),
 }
-"""Part -> its rows, or tables of which every row belongs to it; with them comes all that they are
-made from."""
+"""Part -> its rows, or whole tables, to which all is added that they are made from."""
 RATES = "rates"
-"""A run for itself: seed 0, and rows of each method of CHOICE with its rates."""
+"""Separate run: seed 0, and rows of each method of CHOICE with its rates."""
 CHOICE = {
     "grpo": (3e-6, 1e-5, 3e-5),
     "dpo": (1.4e-6, 3e-6, 1e-5, 3e-5),
     "ppo": (3e-6, 1e-5, 3e-5),
 }
-"""Policy -> its learning rates to choose from. The smallest is what published rates come to at this
-size if they are scaled by the root of the number of parameters."""
+"""Policy -> its learning rates to choose from. The smallest is the published rate scaled to this
+size by the root of the number of parameters."""
 SUMS = "sums"
-"""A run for itself: the model as it is, and after GRPO, in an environment of sums."""
+"""Separate run: the model as it is, and after GRPO, in an environment of sums."""
 LAST_STAGE = {RATES: "evaluate", SUMS: "play"}
-"""Run for itself -> the stage that it ends with: it has the numbers that are read."""
+"""Separate run -> its last stage, which has the results."""
 LARGE_GPU: dict[str, dict[str, int | str]] = {
     "compute": {
         "dtype": "bfloat16",
@@ -96,11 +95,11 @@ once, and the other temperatures have as many samples as temperature 1. They are
 settings of the machine, because the shapes of a batch decide how sums are rounded."""
 
 RESULTS = "results"
-"""The folder of the committed report; beside it `SUMS`, with the comparison of the sums."""
+"""Folder of the committed report; beside it `SUMS`, with the comparison of the sums."""
 
 
 def main() -> None:
-    """Prepare the part, and become `dvc repro`."""
+    """Prepare the part, and replace this process by `dvc repro`."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -147,9 +146,9 @@ def make_yaml() -> YAML:
 
 
 def copy_results(folder: Path) -> None:
-    """Put the report, and the comparison of the sums with its lock, in the place of the committed.
+    """Replace the committed report, and the comparison of the sums with its lock.
 
-    Each if it has been computed in `folder`; a ValueError if neither has.
+    Each by that in `folder`, if computed; a ValueError if neither is.
     """
     report, sums = folder / "data/report", folder / "data/episodes/sums-grpo"
     if not (report.exists() or sums.exists()):
@@ -175,7 +174,7 @@ def copy_results(folder: Path) -> None:
 
 
 def read_file(name: str, folder: Path | None) -> str:
-    """A file of `FILES`, from a folder or from its address; a ValueError if it is another one."""
+    """Text of a file of `FILES`, from a folder or its address; a ValueError if digests differ."""
     url, digest = FILES[name]
     if folder is None:
         with urllib.request.urlopen(url, timeout=60) as response:
@@ -191,7 +190,7 @@ def read_file(name: str, folder: Path | None) -> str:
 
 
 def convert_svamp(text: str) -> Iterator[dict[str, Any]]:
-    """Problems with a worked solution: `76 - 25 = 51`, and `#### 51` on a line of its own."""
+    """Problems with a worked solution: `76 - 25 = 51`, and `#### 51` on the next line."""
     for place, row in enumerate(json.loads(text)):
         equation = re.sub(r"\.0\b", "", row["Equation"]).removeprefix("( ").removesuffix(" )")
         equation = equation.replace("( ", "(").replace(" )", ")")
@@ -205,14 +204,14 @@ def convert_svamp(text: str) -> Iterator[dict[str, Any]]:
 
 
 def convert_gsm8k(text: str) -> Iterator[dict[str, Any]]:
-    """Questions, and the final answers alone."""
+    """Questions with only the final answers."""
     for line in text.splitlines()[:NUM_TRANSFER]:
         row = json.loads(line)
         yield {"question": row["question"], "answer": row["answer"].rpartition("#### ")[2]}
 
 
 def write_rows(path: Path, rows: Iterator[dict[str, Any]]) -> None:
-    """Write rows as JSON lines, the file at once."""
+    """Write rows as JSON lines, in one atomic step."""
     partial = path.with_suffix(".partial")
     lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     partial.write_text("".join(lines), encoding="utf-8")
@@ -220,17 +219,17 @@ def write_rows(path: Path, rows: Iterator[dict[str, Any]]) -> None:
 
 
 def list_parts(part: str) -> list[str]:
-    """The parts before a part, and itself."""
+    """Parts before a part, and the part."""
     return [*PARTS][: [*PARTS].index(part) + 1]
 
 
 def select_rows(params: dict[str, Any], parts: Iterable[str]) -> dict[str, Any]:
-    """The parameters with the rows of these parts, and all that they are made from, alone."""
+    """Parameters with only the rows of these parts, and all that they are made from."""
     return keep_rows(params, [row for name in parts for row in PARTS[name]])
 
 
 def keep_rows(params: dict[str, Any], pending: list[str]) -> dict[str, Any]:
-    """The parameters with these rows, or tables, and all that they are made from, alone."""
+    """Parameters with only these rows, or tables, and all that they are made from."""
     selected = set[str]()
     while pending:
         row = pending.pop()
@@ -251,19 +250,19 @@ def keep_rows(params: dict[str, Any], pending: list[str]) -> dict[str, Any]:
 
 
 def select_sums(params: dict[str, Any]) -> dict[str, Any]:
-    """The parameters with the episodes on sums, before and after GRPO in that environment, alone.
+    """Parameters with only the episodes on sums, before and after GRPO in that environment.
 
-    The model as it is takes the place of the baseline.
+    The model as it is replaces the baseline.
     """
     rows = [f"episodes/{name}" for name in params["episodes"] if name.startswith(f"{SUMS}-")]
     return keep_rows(params, rows) | {"baseline": "as-is"}
 
 
 def vary_rate(params: dict[str, Any]) -> dict[str, Any]:
-    """The parameters with seed 0, and a row of each method of CHOICE for each rate, alone.
+    """Parameters with seed 0, and only a row of each method of CHOICE for each rate.
 
-    The dev problems decide. So the test problems, which are not looked at, get the fewest samples
-    that an evaluation takes, and no other temperature is tried.
+    The dev problems decide. So the test problems, which are not used, get the fewest samples that
+    an evaluation takes, and no other temperature is tried.
     """
     params = keep_rows(params, [f"policies/{method}" for method in CHOICE]) | {"seeds": [0]}
     policies = params["policies"]

@@ -61,6 +61,18 @@ return [...document.querySelectorAll('body *')].filter(node => {
 """
 """What is cut, and has no shade at its edge or cannot be scrolled by keyboard."""
 
+OVERLAPS = """
+const boxes = [...document.querySelectorAll('h1, h2, p, summary, table, .plot, .answer')]
+  .filter(node => node.offsetParent)
+  .map(node => [node, node.getBoundingClientRect()]);
+return boxes.flatMap(([a, ra], i) => boxes.slice(i + 1).filter(([b, rb]) =>
+  !a.contains(b) && !b.contains(a) && !a.closest('.table, .plot') && !b.closest('.table, .plot')
+  && Math.min(ra.right, rb.right) - Math.max(ra.left, rb.left) > 2
+  && Math.min(ra.bottom, rb.bottom) - Math.max(ra.top, rb.top) > 2
+).map(([b]) => a.textContent.slice(0, 40) + ' | ' + b.textContent.slice(0, 40)));
+"""
+"""Texts that lie over each other."""
+
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory):
@@ -134,7 +146,9 @@ def test_the_page_at_a_width_and_scheme(driver, address, width, scheme):
     contrasts = driver.execute_script(CONTRASTS)
     assert len(contrasts) > 300
     assert [text for contrast, text in contrasts if contrast < 4.5] == []
-    assert driver.execute_script("return [...document.images].every(one => one.naturalWidth)")
+    assert driver.execute_script(OVERLAPS) == []
+    widths = driver.execute_script("return [...document.images].map(image => image.naturalWidth)")
+    assert [number > 0 for number in widths] == [True] * 7
     boxes = driver.execute_script(
         "return [...document.querySelectorAll('.table')].map(b => [b.clientWidth, b.scrollWidth])"
     )

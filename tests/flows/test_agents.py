@@ -21,6 +21,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from page_blocks import blocks_of
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -184,14 +185,19 @@ def test_a_server_that_refuses_is_asked_again_if_it_is_broken(monkeypatch, statu
 
 
 @pytest.mark.parametrize("command", [pipeline.main, lambda: sweep.queue_points([["a=1"]], None)])
-@pytest.mark.parametrize(("is_there", "words"), [(True, "401"), (False, "refused")])
+@pytest.mark.parametrize("status", [401, 499, 500, None])
+@pytest.mark.parametrize("is_first", [True, False])
 def test_a_server_that_refuses_or_is_not_there_ends_a_command_with_a_message(
-    monkeypatch, command, is_there, words
+    monkeypatch, command, status, is_first
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["flows.pipeline"])
     monkeypatch.setattr(pipeline, "exit_when_terminated", lambda: None)
-    with http_server(401) as port:
-        address = f"http://me:sekret@127.0.0.1:{port if is_there else 9}/api"
+    if not is_first:  # a request after the one that asks whether there is a server
+        for module in (pipeline, sweep):
+            monkeypatch.setattr(module, "check_server", lambda: None)
+    words = status or "refused|failed"
+    with http_server(status or 200) as port:
+        address = f"http://me:sekret@127.0.0.1:{port if status else 9}/api"
         with (
             temporary_settings({PREFECT_API_URL: address}),
             pytest.raises(
@@ -214,6 +220,18 @@ def read_deployment(heading: str) -> dict[str, Any]:
     assert deployment["entrypoint"] == "flows/agents.py:stage"
     assert deployment["name"] == deployment["work_pool"]["name"] == replace(NODE, gpu=1).pool
     return deployment["work_pool"]["job_variables"]
+
+
+def test_a_server_is_started_with_the_address_that_its_clients_have() -> None:
+    """Else its page asks port 4200, whatever port it has."""
+    texts = [block.text for block in blocks_of("commands")]
+    blocks = [text for text in texts if "prefect --no-prompt server start" in text]
+    assert len(blocks) == 2
+    for block in blocks:
+        before, _, words = block.partition("prefect --no-prompt server start")
+        port = re.search(r"--port (\d+)", words)
+        assert port is not None
+        assert f"export PREFECT_API_URL=http://127.0.0.1:{port[1]}/api\n" in before
 
 
 def test_a_slurm_worker_accepts_the_job_variables() -> None:
@@ -421,7 +439,7 @@ CustomWebhookNotificationBlock(
 def test_the_nightly_deployment_as_the_page_has_it(prefect, toy: ToyRepo) -> None:
     page = (FLOWS / "README.md").read_text(encoding="utf-8")
     section = page.partition("\n## An agent that runs every night\n")[2].partition("\n## ")[0]
-    commands = [shlex.split(line) for line in re.findall(r"(?m)^    (prefect .*)$", section)]
+    commands = [shlex.split(line) for line in re.findall(r"(?m)^(prefect .*)$", section)]
     (deploy,) = [words for words in commands if "deploy" in words]
     (worker,) = [words for words in commands if "worker" in words]
     (trigger,) = [words for words in commands if "deployment" in words]
@@ -520,16 +538,18 @@ def test_two_workers_run_the_points_of_a_sweep_in_copies_that_share_a_cache(pref
         time.sleep(1.0)
         return toy.run(sys.executable, "-m", "dvc", "exp", "list", "--name-only").split()
 
+    points = ["left.mode=one", "left.mode=two"]
     try:
         wait_until(lambda: len(list_points()) == 2, "two experiments")
         toy.run(sys.executable, "-m", "flows.sweep", "left.mode=one")
         logs = ("first", "second")
         again = "Stage 'side@left' is cached"
         wait_until(lambda: any(again in prefect.read_log(name) for name in logs), again)
+        wait_until(lambda: sorted(list_points()) == points, "its experiment")
     finally:
         for name in ("first", "second"):
             prefect.kill(name)
-    assert sorted(list_points()) == ["left.mode=one", "left.mode=two"]
+    assert sorted(list_points()) == points
     text = prefect.read_log("first") + prefect.read_log("second")
     assert "Stage 'prepare' didn't change, skipping" in text
     assert "Running stage 'side@left'" in text

@@ -108,8 +108,26 @@ def test_a_new_source_takes_the_place_of_the_old_one_which_is_a_comment(text: st
     changed = new.replace_source(text, "{kind: own/b}")
     assert changed.count("\n") == text.count("\n") + 1
     assert re.search(r"(?s)\n  source: \{kind: own/b\}\n  # source:.*kind: a", changed)
-    with pytest.raises(ValueError, match="by hand"):
+    with pytest.raises(ValueError, match="Write it yourself"):
         new.replace_source("data: {source: {kind: a}}\n", "{kind: own/b}")
+
+
+def test_nothing_is_written_where_a_table_has_another_form(tmp_path: Path, monkeypatch):
+    for name in ("README.md", "params.yaml", "stages/presets.yaml", "stages/write_your_own.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "stages/rewards/own").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    params = Path("params.yaml")
+    text = params.read_text(encoding="utf-8")
+    for table in ("rewards", "policies"):  # with the second, after the other row is made
+        changed = re.sub(rf"(?ms)^{table}:\n.*?\n(?=\w)", f"{table}: {{a: {{}}}}\n", text)
+        assert changed != text
+        params.write_text(changed, encoding="utf-8")
+        before = {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()}
+        with pytest.raises(ValueError, match="wrote nothing"):
+            new.write("reward", "brief")
+        assert {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()} == before
 
 
 @pytest.mark.parametrize("table", [
@@ -117,5 +135,5 @@ def test_a_new_source_takes_the_place_of_the_old_one_which_is_a_comment(text: st
     "rewards:\n  a: {by: rule}\n# of a\n  # here\n  <<: {b: 1", "", "'rewards': {}",
 ])  # fmt: skip
 def test_a_table_in_another_form_is_left_as_it_is(table: str):
-    with pytest.raises(ValueError, match=r"(?s)by hand:\nrewards:\n  short: \{by: rule"):
+    with pytest.raises(ValueError, match=r"(?s)yourself:\nrewards:\n  short: \{by: rule"):
         new.add_row(f"policies: {{}}\n{table}\n", "rewards", "short: {by: rule}")

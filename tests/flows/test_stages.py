@@ -293,6 +293,22 @@ def test_a_child_has_our_python_and_the_id_of_the_flow(monkeypatch) -> None:
     assert environment[stage_process.FLOW] == str(os.getpid())
 
 
+def test_progress_does_not_come_among_the_lines(tmp_path: Path) -> None:
+    program = """
+import os
+assert os.environ["POSTTRAIN_PROGRESS"] == "records"
+print('begun\\x1e{"stage": "a", "lines": ["seed 0  1/2"]}')
+print('\\x1e{"torn')
+print("ended")
+"""
+    lines: list[str] = []
+    records: list[object] = []
+    runner = Runner(root=tmp_path, show=records.append)
+    assert runner.run([sys.executable, "-c", program], lines.append) == 0
+    assert lines == ["begun", "ended"]
+    assert records == [{"stage": "a", "lines": ["seed 0  1/2"]}]
+
+
 def test_a_stage_has_the_time_that_its_checkpoint_may_take() -> None:
     seconds = stage_process.SECONDS_TO_END + stage_process.SECONDS_TO_SAVE
     assert seconds < process.GRACE_SECONDS
@@ -361,13 +377,14 @@ def test_an_interrupt_cancels_what_runs_and_starts_nothing_else(tmp_path: Path) 
             assert runner.cancel.wait(20)
         return Result(name=stage.name, outcome=StageOutcome.EXECUTED)
 
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     exit_when_terminated()
     try:
         with pytest.raises(SystemExit):
             run_plan(PLAN, run, runner, 1)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     assert order == ["a", "b"]
     assert runner.cancel.is_set()
 

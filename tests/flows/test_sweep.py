@@ -1,11 +1,13 @@
 """The points of a grid of parameters, and the table of the experiments that they become."""
 
 import subprocess
+from contextlib import suppress
 
 import pytest
+from toy_repo import init_dvc
 
 from flows.experiments import tabulate_experiments
-from flows.sweep import check_changes, expand_grid, name_point
+from flows.sweep import check_changes, expand_grid, name_point, replace_experiment
 
 
 def test_the_points_of_a_grid() -> None:
@@ -65,6 +67,41 @@ def data(steps: int, **measures: dict[str, float]) -> dict[str, object]:
 def experiment(name: str, content: object, state: str | None = None) -> dict[str, object]:
     executor = {"state": state} if state else None
     return {"name": name, "revs": [{"data": content}], "executor": executor}
+
+
+@pytest.mark.parametrize(
+    ("end", "left", "killed"),  # killed: the agent of an earlier run of the point
+    [(0, "new", False), (1, "old", True), (TimeoutError, "old", False)],
+)
+def test_an_experiment_is_there_until_another_takes_its_place(end, left, killed, tmp_path) -> None:
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=tmp_path, check=True, text=True,
+                              capture_output=True).stdout.strip()  # fmt: skip
+
+    def commit(message: str) -> str:
+        git("commit", "-qm", message, "--allow-empty")
+        return git("rev-parse", "HEAD")
+
+    init_dvc(tmp_path)
+    base = commit("base")
+    commits = {name: commit(name) for name in ("old", "new")}
+    git("reset", "-q", "--hard", base)
+    name = name_point(["a.b=1", "c=[0,1]"])
+    ref = f"refs/exps/{base[:2]}/{base[2:]}/{name}"
+    git("update-ref", f"{ref}@before" if killed else ref, commits["old"])
+
+    def compute() -> int:
+        assert git("for-each-ref", "--format=%(refname)", "refs/exps") == f"{ref}@before"
+        if end == 0:
+            git("update-ref", ref, commits["new"])
+        if not isinstance(end, int):
+            raise end
+        return end
+
+    with suppress(TimeoutError):
+        assert replace_experiment(name, tmp_path, compute) == end
+    shown = git("for-each-ref", "--format=%(refname) %(objectname)", "refs/exps")
+    assert shown == f"{ref} {commits[left]}"
 
 
 BEFORE = data(4, accuracy={"sft": 60.0, "grpo": 90.5}, gain={"grpo": 30.5})

@@ -94,14 +94,15 @@ def copy_tree(folder: Path) -> None:
 
 
 def rounds(fault: Fault, tests: list[str], folder: Path) -> list[list[str]]:
-    """pytest's arguments: the test file of the fault's name, all tests, those that are slow.
+    """pytest's arguments: the test file of the fault's name, all other tests, those that are slow.
 
     Most faults end in the first round, which need not collect the others.
     """
     name = f"test_{Path(fault.file).stem}.py"
     mirrors = [path.relative_to(folder).as_posix() for test in tests
                for path in sorted((folder / test).rglob(name))]  # fmt: skip
-    return [*([[*QUICK, *mirrors]] if mirrors else []), [*QUICK, *tests], [*SLOW, *tests]]
+    others = [*tests, *(f"--ignore={mirror}" for mirror in mirrors)]
+    return [*([[*QUICK, *mirrors]] if mirrors else []), [*QUICK, *others], [*SLOW, *tests]]
 
 
 def import_dependencies(folder: Path, tests: set[str]) -> None:

@@ -4,7 +4,7 @@
 
 FOLDER gets a small pipeline of all kinds of stages (pipeline_edits.yaml: `families`, and a policy
 whose update takes 30 s), made up to date first. Each trial runs one stage as if it had never run,
-kills it up to three times, lets it end, and compares outputs, dvc.lock and journals. Moments,
+kills it up to six times, lets it end, and compares outputs, dvc.lock and journals. Moments,
 signals and who gets them follow from the seed and the trial's number. Trials stand in
 FOLDER/trials.jsonl: the same command goes on with the next one, so a sweep may be cut in parts of
 `--seconds`. Exits with 1 where bits differ.
@@ -100,10 +100,11 @@ def try_stage(stages: KilledStages, stage: str, draw: random.Random) -> dict[str
         record.write_text(json.dumps(content))
     undisturbed = json.loads(record.read_text())
     stages.lock[stage] = undisturbed["entry"]
-    kills, differs, number = list[str](), "", draw.randint(1, 3)
+    kills, differs, number = list[str](), "", draw.randint(1, 6)
     stages.forget(stage)
     while len(kills) < number:
-        process, after = stages.start(stage), draw.uniform(0.2, 1.0) * undisturbed["seconds"]
+        process, share = stages.start(stage), draw.uniform(0.2, 1.0) * 2 / (1 + number)
+        after = share * undisturbed["seconds"]
         name = draw.choice(SIGNALS)
         target = draw.choice(TARGETS.get(name, ["all"]))
         try:

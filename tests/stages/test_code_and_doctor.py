@@ -46,11 +46,12 @@ SOURCES = {
     "sources/__init__": "", "sources/own/__init__": "", "sources/own/rows": "",
     "algorithms/own/__init__": "", "algorithms/own/mine": "", "algorithms/own/other": "",
 }  # fmt: skip
-YAML_FILES = {
-    "params.yaml": "pairs: {a: {by: own/other}, b: {by: judge}}\n"
-                   "data: {source: {kind: own/rows}}\nseeds: [0]\n",
+OTHER_FILES = {
+    "params.yaml": "pairs: {a: {by: own/other, files: [words.txt]}, b: {by: judge}}\n"
+                   "data: {source: {kind: own/rows, files: [rows.txt]}}\nseeds: [0]\n",
     "stages/presets.yaml": "mine: {surrogate: own/mine, advantage: own/other}\n"
                            "absent: {surrogate: own/absent}\nplain: {clip_low: 0.1}\n",
+    "words.txt": "", "rows.txt": "",
 }  # fmt: skip
 CLOSURES = {
     # without the runtime
@@ -62,13 +63,14 @@ CLOSURES = {
     # a reward, an environment and a surrogate of one name
     "own/mine": ["algorithms/own/mine", "environments/own/mine", "params", "rewards/own/mine",
                  "rewards/own/other"],
-    "own/other": ["algorithms/own/other", "params", "rewards/own/other"],
-    "own/rows": ["sources/own/rows"],
+    "own/other": ["algorithms/own/other", "params", "rewards/own/other", "words.txt"],
+    "own/rows": ["rows.txt", "sources/own/rows"],
     # what a row, the source or a preset names, and nothing else of that name
     "code/label_own.json": ["label_own", "planning/__init__"],
-    "code/label_own/other.json": ["label_own", "params", "planning/__init__", "rewards/own/other"],
-    "code/prepare_data.json": ["params", "prepare_data", "sources/own/rows"],
-    "code/presets/mine.json": ["algorithms/own/mine", "algorithms/own/other"],
+    "code/label_own/other.json": ["label_own", "params", "planning/__init__", "rewards/own/other",
+                                  "words.txt"],
+    "code/prepare_data.json": ["rows.txt", "params", "prepare_data", "sources/own/rows"],
+    "code/presets/mine.json": ["algorithms/own/mine", "algorithms/own/other", "words.txt"],
     "code/presets/absent.json": [],
     "code/presets/plain.json": [],
 }  # fmt: skip
@@ -98,7 +100,7 @@ def test_the_code_of_an_entry_point_is_what_it_imports_and_no_more(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.replace("MAIN", main))
     (tmp_path / "constraints.txt").touch()
-    for name, text in YAML_FILES.items():
+    for name, text in OTHER_FILES.items():
         (tmp_path / name).write_text(text)
     assert trace(tmp_path) == CLOSURES
     (tmp_path / "stages/params.py").write_text("import stages.algorithms.unused\n")
@@ -263,11 +265,18 @@ def test_the_doctor_finds_what_cannot_work_before_anything_ran(case, repository)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("text", "says"), [
-    ("model: 3\n", "model: expected keys with values"), ("a: [\n", "Error: params.yaml, line 2"),
+@pytest.mark.parametrize(("change", "says", "shown"), [
+    (lambda _: "model: 3\n", "model: expected keys with values", ()),
+    (lambda _: "a: [\n", "Error: params.yaml, line 2", ()),
+    # A row that is wrong: the machine and the data are what they are.
+    (lambda text: text.replace("train: sft", "train: stf"), "policies.sft.train",
+     ("computes on", "torch", "#### ")),
 ])  # fmt: skip
-def test_a_plan_that_is_not_valid_has_no_forecast_and_no_traceback(text, says, repository):
-    (repository / "params.yaml").write_text(text)
+def test_a_plan_that_is_not_valid_has_no_forecast_and_no_traceback(change, says, shown, repository):
+    path = repository / "params.yaml"
+    path.write_text(change(path.read_text()))
     completed = run_doctor(repository)
     assert (completed.returncode, says in completed.stderr) == (1, True), completed.stderr
     assert "Traceback" not in completed.stderr
+    assert [text for text in shown if text not in completed.stdout] == []
+    assert "minutes" not in completed.stdout

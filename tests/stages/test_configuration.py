@@ -254,6 +254,16 @@ def test_digests_of_the_sources_follow_their_content_alone(tmp_path, monkeypatch
     assert plan.digest_inputs(params).keys() == before.keys()
     assert plan.digest_inputs(params) != before
     assert plan.digest_inputs(read_yaml(ROOT / "params.yaml")) == {}  # generated
+    template, source = Path("data/raw/own.jinja"), {"source": {"kind": "word_problems"}}
+    model = {"path": "owner/on-the-hub", "chat_template": str(template)}
+    digests = []
+    for text in "ab":
+        template.write_text(text)
+        digests.append(plan.digest_inputs({"model": model, "data": source}))
+    assert [list(digest) for digest in digests] == [["model.chat_template"]] * 2
+    assert digests[0] != digests[1]
+    kept = model | {"chat_template": "keep_thoughts"}
+    assert plan.digest_inputs({"model": kept, "data": source}) == {}
 
 
 # --- processes
@@ -275,6 +285,8 @@ def test_plan_json_has_the_rows_as_they_are_written(tmp_path):
     result = run_plan(tmp_path, "--default", "params.yaml", "--iterative-dpo", recipe)
     assert result.returncode == 0, result.stderr
     written = json.loads((tmp_path / "data/plan.json").read_text())
+    # A forecast would be another at each run, and is the doctor's.
+    assert result.stdout == f"The plan is valid: {sum(map(len, written.values()))} rows.\n"
     content = read_yaml(ROOT / "params.yaml")
     assert list(written) == ["policies", "pools", "pairs", "steps", "rewards"]
     assert list(written["policies"]) == [*content["policies"], "dpo-2", "dpo-3"]

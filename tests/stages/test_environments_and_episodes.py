@@ -192,6 +192,26 @@ def adder(stage_world, monkeypatch, caplog):
         path.write_text("".join(json.dumps(row) + "\n" for row in rollouts), encoding="utf-8")
 
 
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("self.total, self.turn =", "Adder.total, self.turn =", "beside others"),
+    ('row["id"]}', '" ".join({f"{row[\'id\']}{n}" for n in range(9)})}', "in each process"),
+])  # fmt: skip
+def test_an_environment_that_answers_otherwise_elsewhere_is_refused(
+    old, new, words, adder, stage_world, monkeypatch
+):
+    text = ADDER.replace('int(message["content"])', 'len(message["content"])')
+    assert old in text
+    Path("adder.py").write_text(text.replace(old, new), encoding="utf-8")
+    # The other process imports it from here, too.
+    path = f"import stages.environments.own as own\nown.__path__[:] = [{str(stage_world)!r}]\n"
+    Path("sitecustomize.py").write_text(path, encoding="utf-8")
+    monkeypatch.syspath_prepend(stage_world)
+    (DATA / "own/adder").write_text("{}")
+    with pytest.raises(ValueError, match=words):
+        make_environment("own/adder", starts=STARTS)
+    assert not OUTPUT.exists()
+
+
 @pytest.mark.parametrize(("name", "count"), [("played", 4), ("episodes/played", 4), ("grpo", 3)])
 @pytest.mark.usefixtures("adder")
 def test_episodes_and_rollouts_of_an_environment_that_answers_as_it_did_are_as_stored(

@@ -11,6 +11,8 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,18 +67,21 @@ def enter_world(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, bytes]:
 
 
 @functools.cache
-def run_once(name: str, folder: Path) -> tuple[dict[str, bytes], int, int]:
-    """What a kind writes, the number of its items, and of the rows in its journal."""
-    items, logged = [], []
-    advance, log = Progress.advance, journal.Journal.__call__
+def run_once(name: str, folder: Path) -> tuple[dict[str, bytes], int, int, list[dict[str, Any]]]:
+    """What a kind writes, the number of its items, of the rows in its journal, and its parts."""
+    items, logged, begun = [], [], []
+    advance, log, begin = Progress.advance, journal.Journal.__call__, Progress.begin
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         before = enter_world(folder, patch)
         patch.setattr(Progress, "advance", lambda *a: (items.append(1), advance(*a)))
         patch.setattr(journal.Journal, "__call__", lambda *a: (logged.append(1), log(*a)))
+        patch.setattr(Progress, "begin", lambda progress, label="", **words: (
+            begun.append({"label": label, "total": None, "unit": ""} | words),
+            begin(progress, label, **words)))  # fmt: skip
         after = run(name)
     assert {path: after.get(path) for path in before} == before, "it changes what it reads"
-    return list_written(before, after), len(items), len(logged)
+    return list_written(before, after), len(items), len(logged), begun
 
 
 def list_written(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -147,7 +152,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     name: str, whole: dict[str, bytes], world: dict[str, bytes], folders: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):  # fmt: skip
-    _, num_items, num_logged = run_once(name, folders / name)
+    _, num_items, num_logged, _ = run_once(name, folders / name)
     if not num_items:
         pytest.skip("all of its work is one item")
     monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, "0")
@@ -167,6 +172,16 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     assert list_written(world, run(name)) == whole
     if "train" in name or name.startswith("reward_"):
         assert len(logged) < num_logged, "the first steps are not made again"
+
+
+def test_the_time_that_remains_is_that_of_the_parts_that_follow_too(name: str, folders: Path):
+    parts = [part for part in run_once(name, folders / name)[3] if part["total"] is not None]
+    for _, same in groupby(parts, key=itemgetter("unit")):
+        following = list(same)
+        while following:
+            part, *following = following
+            assert (part["after"] or 0) == sum(later["total"] for later in following), part
+            assert not part["label"] or part["after"] is not None, part
 
 
 def test_outputs_have_the_digests_of_before(name: str, whole: dict[str, bytes]):

@@ -10,11 +10,13 @@ import pytest
 import studied_run
 from ruamel.yaml import YAML
 from studied_run import write_json
-from tiny_checkpoints import CPU, compute
+from tiny_checkpoints import CPU, compute, plain_logprobs
 from transformers import AutoTokenizer
+from vllm_installed import build_llama, needs_vllm
 
 from stages import export
 from stages.config import read_yaml
+from stages.engines import vllm
 from stages.environments import definition
 from stages.environments.definition import EnvironmentFile
 from stages.models import policy
@@ -25,6 +27,7 @@ from stages.records import lines
 from stages.records.problems import Prompt, Turn
 from stages.report import experiment
 from stages.rows import DATA
+from stages.runtime import runs
 
 TEMPLATE = 'Say "1":\n{question}\n'
 PLAN = {
@@ -143,6 +146,24 @@ def test_the_program_of_the_card_runs(monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
+@needs_vllm
+@pytest.mark.vllm
+def test_vllm_reads_an_exported_folder():
+    """With the rotary base of the policy, which is not the default of any tool."""
+    model = build_llama(max_position_embeddings=64, vocab_size=len(studied_run.words()),
+                        rope_parameters={"rope_type": "default", "rope_theta": 10.0})  # fmt: skip
+    model.save_pretrained(POLICY / "0")
+    export.main("grpo", "out")
+    engine = vllm.start_vllm("out", dtype="float32", max_model_len=64)
+    prompt = [*range(1, 9)] * 5
+    (((sample,),)) = engine.sample(
+        [prompt], [0], num_samples=1, temperature=1.0, max_new_tokens=16
+    )  # fmt: skip
+    engine.close()
+    expected = plain_logprobs(model, prompt, sample.token_ids).tolist()
+    assert sample.logprobs == pytest.approx(expected, abs=1e-3)
+
+
 def test_the_policy_is_described_by_the_parameters_that_it_was_trained_with():
     model = read_yaml()["model"] | {"path": "mine/then"}
     stages = {
@@ -170,6 +191,14 @@ def remove_gold_answers():
     for seed in (0, 1):
         path = DATA / f"evaluations/grpo/{seed}/metrics.json"
         write_json(path, {"num_problems": 20, "mean_tokens": 7.5})
+
+
+def evaluate():
+    more = {"auc/outcome": 0.875, "best_of/longest/4": 0.125, "pass/2": 0.375,
+            "best_of/outcome/4": 0.625, "pass/4": 0.5, "mean_strict": 0.75}  # fmt: skip
+    for seed in (0, 1):
+        path = DATA / f"evaluations/grpo/{seed}/metrics.json"
+        write_json(path, json.loads(path.read_bytes()) | more | {"dev_accuracy": 0.25 * (1 + seed)})
 
 
 def use_folder():
@@ -203,8 +232,12 @@ CARDS = [
     (list, ["license: mit", 'base_model: "mine/base"', f"75.0 % [50.0, 100.0] | {GAINED}",
             "model-index", "grpo is better.", "`policies/sft`, `rewards/rule`"],
      ["## Environment"]),
-    (leave_out, [], ["model-index", "accuracy |", METRICS["verdict"][0]]),
+    (leave_out, ["report does not compare this policy", "was not evaluated"],
+     ["model-index", "accuracy |", METRICS["verdict"][0]]),
     (remove_gold_answers, ["| mean tokens | 7.500 | 7.500 | 7.500 |"], ["model-index", "accuracy"]),
+    (evaluate, ["best of, outcome, 4 | 0.625 |", "pass, 4 | 0.500 |", "| seed 0 | seed 1 |",
+      "dev accuracy | 0.375 | 0.250 | 0.500 |"],
+     ["auc", "longest", "pass, 2", "strict"]),
     (use_folder, ["`base`"], ["base_model", "ann"]),
     (put_into_environment, ["`game`", "textarena 0.7.4", "50.0 % [25.0, 75.0]", "64 test",
                             f"{GAINED} points"], [TEMPLATE[:6]]),
@@ -212,10 +245,12 @@ CARDS = [
 
 
 @pytest.mark.parametrize(("change", "present", "absent"), CARDS)
-def test_the_card_says_what_is_known_and_no_more(change, present, absent):
+def test_the_card_says_what_is_known_and_no_more(change, present, absent, monkeypatch):
+    monkeypatch.setattr(runs, "git_state", lambda: ("c0ffee", False))
     change()
     export.main("grpo", "out")
     card = read_card()
+    assert "Exported at commit c0ffee." in card
     assert [text for text in present if text not in card] == []
     assert [text for text in absent if text in card] == []
     assert experiment.digest_folder(DATA / "evaluations") in card

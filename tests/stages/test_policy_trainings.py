@@ -256,13 +256,27 @@ def test_a_policy_is_distilled_from_another_or_from_itself_with_solutions(rank, 
         row.id for row in stage_inputs.make_prompts("train")}  # fmt: skip
 
 
-def test_in_an_environment_its_limits_take_the_place_of_the_longest_completion(
-    endless, stage_world, monkeypatch
-):
-    (stage_world / "payer.py").write_text(PAYER)
+@pytest.fixture
+def payer(stage_world, monkeypatch):
+    """File of an environment of the user's, as far as imports can tell."""
     package = importlib.import_module("stages.environments.own")
     monkeypatch.setattr(package, "__path__", [str(stage_world)])
+    monkeypatch.delitem(sys.modules, "stages.environments.own.payer", raising=False)
     stage_inputs.write_environment(own="payer", max_turn_tokens=12)
+    (stage_world / "payer.py").write_text(PAYER)
+    return stage_world / "payer.py"
+
+
+def test_an_environment_whose_episodes_share_state_is_refused_before_training(payer):
+    shared = PAYER.replace("return [{", "Payer.seed = seed; return [{")
+    payer.write_text(shared.replace("1.0 + len", "Payer.seed % 97 + len"))
+    with pytest.raises(ValueError, match=r"answers differently.*row 'train-.*reward"):
+        train("grpo", "environments/sums", PRESETS["dr_grpo"], seeds=SEEDS)
+    assert not POLICY.exists()
+
+
+@pytest.mark.usefixtures("payer", "endless")
+def test_in_an_environment_its_limits_take_the_place_of_the_longest_completion():
     preset = PRESETS["dr_grpo"]  # its loss is divided by the longest completion
     sizes = {"num_steps": 1, "prompts_per_step": 2}
     histories = [

@@ -1,18 +1,18 @@
 """Log importance ratios that are safe to exponentiate, and weights that correct for the sampler.
 
-The log-ratio of a token to which the old policy gave almost no probability can be huge, or
-infinite. Departure from every paper whose ratio is computed here: a log-ratio above 20 becomes 20,
-and has no gradient. There is no lower cap, since exp then only goes to 0.
+The log-ratio of a token with almost no probability under the old policy can be huge, or infinite.
+Departure from every paper whose ratio is computed here: a log-ratio above 20 becomes 20, and has no
+gradient. There is no lower cap, since exp then only goes to 0.
 
-An inference engine computes other probabilities than the trainer does from the same
-weights: other kernels, other precision. So even fresh completions are off-policy, by
+From the same weights, an inference engine computes other probabilities than the trainer: it has
+other kernels and another precision. So even fresh completions are off-policy, by
 
     w = exp(old_logprobs - sampler_logprobs)
 
-`old_logprobs` of the policy at the start of the update, by the trainer, `sampler_logprobs` of the
-same tokens, by the engine that drew them. A loss at each token is multiplied by one of the weights
-below. None has a gradient, and all are 0 where `mask` is False: at tokens that do not count. The
-cap of the log-ratio matters for them only where `cap` or `high` is above 4.8e8.
+`old_logprobs` are the trainer's, of the policy at the start of the update; `sampler_logprobs` are
+the engine's, of the same tokens, which it drew. The loss of each token is multiplied by one of the
+weights below. They have no gradient, and are 0 where `mask` is False. The cap of the log-ratio
+matters for them only if `cap` or `high` is above 4.8e8.
 """
 
 import torch
@@ -24,11 +24,11 @@ from stages.algorithms.kl import MAX_LOG_RATIO
 
 
 def masked_log_ratio(logprobs: Tokens, old_logprobs: Tokens, mask: Mask) -> Tokens:
-    """min(logprobs - old_logprobs, 20); 0 where `mask` is False, whatever stands there.
+    """min(logprobs - old_logprobs, 20); 0 where `mask` is False, even at a NaN.
 
     Only `logprobs` get a gradient.
     """
-    # Chosen before the subtraction: a NaN must not reach the backward pass either.
+    # Masked before the subtraction: a NaN must not reach the backward pass either.
     difference = torch.where(mask, logprobs, 0.0) - torch.where(mask, old_logprobs.detach(), 0.0)
     return torch.clamp(difference, max=MAX_LOG_RATIO)
 
@@ -74,9 +74,10 @@ def sequence_truncated(
 ) -> Tokens:
     """min(product of w over the completion, cap), at each of its tokens.
 
-    Of the four only this one is unbiased, where it is not truncated: a completion's probability is
-    the product of its tokens'. J. Liu, Y. Li et al., "When Speed Kills Stability: Demystifying RL
-    Collapse from the Training-Inference Mismatch" (2025), https://richardli.xyz/rl-collapse
+    The only unbiased one of the four, as long as it is not truncated: a completion's probability is
+    the product of its tokens' probabilities. J. Liu, Y. Li et al., "When Speed Kills Stability:
+    Demystifying RL Collapse from the Training-Inference Mismatch" (2025),
+    https://richardli.xyz/rl-collapse
     """
     return _truncated(_log_product(old_logprobs, sampler_logprobs, mask), mask, cap)
 
@@ -84,10 +85,10 @@ def sequence_truncated(
 def sequence_masked(
     old_logprobs: Tokens, sampler_logprobs: Tokens, mask: Mask, *, low: float, high: float
 ) -> Tokens:
-    """The product of w over the completion where it is within low and high, else 0.
+    """Product of w over the completion if it is within [low, high], else 0.
 
-    A long completion leaves any limits sooner than a short one. Source as of
-    `sequence_truncated`, where `low` is 0.
+    A long completion leaves any limits sooner than a short one. Source: that of
+    `sequence_truncated`, with `low` 0.
     """
     return _within(_log_product(old_logprobs, sampler_logprobs, mask), mask, low, high)
 

@@ -134,8 +134,8 @@ def kto_reference_point(
 
         z0 = max(0, mean of log p(y_j | x_i) - log ref(y_j | x_i)),   y_j an answer to prompt j != i
 
-    0 when there is no mismatched pair (x_i, y_j). Ethayarajh et al., "KTO: Model Alignment
-    as Prospect Theoretic Optimization" (2024), sec. 4, https://arxiv.org/abs/2402.01306
+    0 without a mismatched pair (x_i, y_j). Ethayarajh et al., "KTO: Model Alignment as Prospect
+    Theoretic Optimization" (2024), sec. 4, https://arxiv.org/abs/2402.01306
     """
     total = (mismatched_logprobs - mismatched_ref_logprobs).detach().sum()
     return (total / max(len(mismatched_logprobs), 1)).clamp(min=0)

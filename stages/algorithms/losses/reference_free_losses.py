@@ -48,7 +48,7 @@ def orpo_loss(pairs: PairLogprobs, *, lam: float) -> LossesAndMargins:
 
 
 def log_odds(logprobs: Values) -> Values:
-    """log(p / (1 - p)) of log p <= 0; where p rounds to 1, that of 1 - eps, without gradient."""
+    """log(p / (1 - p)) of log p <= 0; if p rounds to 1, that of 1 - eps, without gradient."""
     below_one = logprobs.clamp(max=-torch.finfo(logprobs.dtype).eps)
     return below_one - log1mexp(below_one)
 
@@ -56,10 +56,10 @@ def log_odds(logprobs: Values) -> Values:
 def log1mexp(x: Values) -> Values:
     """log(1 - exp(x)) of x < 0, exact near 0 and far from it.
 
-    Mächler, "Accurately Computing log(1 - exp(-|a|))" (2012), eq. 7: of the two ways to write
-    it, each is used where it loses no digits.
+    Mächler, "Accurately Computing log(1 - exp(-|a|))" (2012), eq. 7: two formulas, each used where
+    it loses no digits.
     """
-    # `where` does not hide a NaN gradient: the second way must not see an x near 0.
+    # `where` does not hide a NaN gradient: the second formula must not get an x near 0.
     far = x.clamp(max=-math.log(2))
     return torch.where(x > -math.log(2), torch.log(-torch.expm1(x)), torch.log1p(-torch.exp(far)))
 

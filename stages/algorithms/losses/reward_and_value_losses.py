@@ -20,13 +20,13 @@ def bradley_terry_loss(
         loss = - p log sigmoid(r_c - r_r - m) - (1 - p) log sigmoid(m + r_r - r_c)
         m    = margin (2 p - 1)
 
-    Bradley and Terry (1952); as a reward model's loss, Ouyang et al., "Training language
-    models to follow instructions" (2022), eq. 1, where p is always 1 and m is 0. The margin is that
-    of Touvron et al., "Llama 2" (2023), https://arxiv.org/abs/2307.09288, eq. 2. Departure: theirs
-    goes by four grades that annotators gave, ours by the label's confidence |2 p - 1|, and is
-    negative where the label prefers the rejected completion. So swapping the two completions and
-    replacing p by 1 - p leaves the loss as it is. A model trained with a margin is overconfident if
-    sigmoid(r_c - r_r) is read as a probability.
+    Bradley and Terry (1952); as a reward model's loss, Ouyang et al., "Training language models to
+    follow instructions" (2022), eq. 1, where p is always 1 and m is 0. The margin follows Touvron
+    et al., "Llama 2" (2023), https://arxiv.org/abs/2307.09288, eq. 2. Departure: theirs depends on
+    four grades from annotators, ours on the label's confidence |2 p - 1|, and ours is negative if
+    the label prefers the rejected completion. So the loss stays the same if the two completions are
+    swapped and p becomes 1 - p. A model trained with a margin is overconfident if
+    sigmoid(r_c - r_r) is taken as a probability.
     """
     gaps = chosen_rewards - rejected_rewards - margin * (2 * probabilities - 1)
     return outcome_label_loss(gaps, probabilities)
@@ -39,10 +39,9 @@ def outcome_label_loss(scores: Completions, labels: Completions) -> Completions:
 
     After the verifiers of Cobbe et al., "Training Verifiers to Solve Math Word Problems" (2021),
     section 4, https://arxiv.org/abs/2110.14168. Departures: one prediction per completion, at its
-    last token, where theirs is made at every token (their solution-level variant, which they
-    find to overfit sooner); no language-modelling loss beside it. Where right and wrong
-    completions have the same total weight, sigmoid(score) is P(right) in a pool of which half is
-    right.
+    last token, instead of one per token (this is their solution-level variant, which they find to
+    overfit sooner); no additional language-modelling loss. If right and wrong completions have the
+    same total weight, sigmoid(score) is P(right) in a pool with one half right.
     """
     return -labels * logsigmoid(scores) - (1 - labels) * logsigmoid(-scores)
 
@@ -56,8 +55,8 @@ def step_label_loss(scores: Float[Tensor, "step 2"], probabilities: Steps) -> St
     Verify Step by Step" (2023), section 2.6, https://arxiv.org/abs/2305.20050; Wang et al.,
     "Math-Shepherd" (2024), eq. 2, https://arxiv.org/abs/2312.08935, with soft labels its eq. 4:
     the share of the step's continuations that end in the right answer.
-    Departure: two scores of a head, where the papers train the log-likelihood of a token of
-    the vocabulary; and no neutral label, which Lightman et al. have: every step has a label.
+    Departures: two scores of a head, where the papers train the log-likelihood of a token of the
+    vocabulary; every step has a label, while Lightman et al. also have a neutral one.
     """
     wrong, right = scores.log_softmax(-1).unbind(-1)
     probabilities = probabilities.detach()

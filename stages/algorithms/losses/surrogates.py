@@ -1,4 +1,4 @@
-"""Surrogate losses at each token, whose gradient estimates the policy gradient off policy too.
+"""Surrogate losses per token, whose gradient estimates the policy gradient, off policy too.
 
 Arguments, all [batch, token]:
 
@@ -80,16 +80,16 @@ def sequence_ratio_surrogate(
     high: float,
     normalise: bool,
 ) -> tuple[Tokens, Mask]:
-    """Clipped surrogate with one ratio for each completion; its loss stands at each of its tokens.
+    """Clipped surrogate with one ratio per completion, whose loss each of its tokens has.
 
         ratio = exp(mean over the completion's tokens of logprobs - old_logprobs)
         loss  = - min(ratio A, clip(ratio, 1 - low, 1 + high) A)
 
-    `aggregation.sequence_mean` gives the mean over completions of this loss. With one
-    token it is `clipped_surrogate`. Zheng et al., "Group Sequence Policy Optimization"
-    (2025), eq. 5 and 7, https://arxiv.org/abs/2507.18071 (clip 3e-4 and 4e-4: a mean
-    moves far less than one token). Without `normalise` the ratio is exp of the sum: that of
-    the completions' probabilities, as in TRL's RLOO.
+    `aggregation.sequence_mean` is the mean of this loss over completions. For one token it is
+    `clipped_surrogate`. Zheng et al., "Group Sequence Policy Optimization" (2025), eq. 5 and 7,
+    https://arxiv.org/abs/2507.18071 (clip 3e-4 and 4e-4: a mean moves far less than one token).
+    Without `normalise` the ratio is exp of the sum, the ratio of the completion's probabilities, as
+    in TRL's RLOO.
     """
     log_ratio = sequence_log_ratio(logprobs, old_logprobs, mask, normalise=normalise)
     ratio = torch.exp(log_ratio).expand_as(logprobs)
@@ -126,7 +126,7 @@ def reinforce(logprobs: Tokens, advantages: Tokens, mask: Mask) -> tuple[Tokens,
 
 
 def _weighted(coefficients: Tokens, logprobs: Tokens) -> Tokens:
-    """coefficient x logprob; 0 where the coefficient is, even at log p = -inf or NaN."""
+    """coefficient x logprob; 0 where the coefficient is 0, even at log p = -inf or NaN."""
     return coefficients * torch.where(coefficients == 0, 0.0, logprobs)
 
 
@@ -136,10 +136,9 @@ def cispo(
     """loss = - weight A logprobs, weight = min(ratio, cap) without gradient.
 
     Its gradient is - weight A grad log p. MiniMax, "MiniMax-M1" (2025), eq. 4 and 5,
-    https://arxiv.org/abs/2506.13585. Departure: no lower limit, which the paper writes and then
-    sets so low that it has no effect. `cap` is the largest weight itself, so 1 + eps_high in the
-    paper's terms. TRL's `epsilon_high` is this number too: a 0.2 meant as a distance from 1 makes
-    every weight 0.2 at most.
+    https://arxiv.org/abs/2506.13585. Departure: no lower limit; the paper's is so low that it has
+    no effect. `cap` is the largest weight, 1 + eps_high in the paper. TRL's `epsilon_high` is the
+    largest weight too, so 0.2, meant as a distance from 1, would make every weight at most 0.2.
     """
     with torch.no_grad():
         ratio = torch.exp(masked_log_ratio(logprobs, old_logprobs, mask))

@@ -1,9 +1,8 @@
 """Estimates from a pool of N samples: best-of-n, pass@k, KL distance and cost.
 
-Best-of-n is a distribution over completions, though no model's weights represent it. Its divergence
-KL(best-of-n || policy), in nats, is the common axis on which best-of-n and trained policies are
-compared: Gao et al., "Scaling Laws for Reward Model Overoptimization" (2023),
-https://arxiv.org/abs/2210.10760.
+Best-of-n is a distribution over completions, though no model represents it. Best-of-n and trained
+policies are compared by their divergence from the policy, KL(best-of-n || policy) in nats: Gao et
+al., "Scaling Laws for Reward Model Overoptimization" (2023), https://arxiv.org/abs/2210.10760.
 """
 
 import itertools
@@ -15,7 +14,7 @@ from jaxtyping import Float
 
 
 def pass_at_k(num_samples: int, num_correct: int, *, k: int) -> float:
-    """Probability that a random subset of k of the N samples holds a right one.
+    """Probability that a random subset of k of the N samples has a right one.
 
         pass@k = 1 - C(N - c, k) / C(N, k)
 
@@ -23,17 +22,17 @@ def pass_at_k(num_samples: int, num_correct: int, *, k: int) -> float:
     1 - (1 - c/N)^k. From "Evaluating Large Language Models Trained on Code"
     (Chen et al. 2021, https://arxiv.org/abs/2107.03374), equation 1.
 
-    With N = 4, c = 1, k = 2: three of the six pairs hold the right sample, so 0.5.
+    With N = 4, c = 1, k = 2: three of the six pairs have the right sample, so 0.5.
     """
     assert 0 <= num_correct <= num_samples, (num_correct, num_samples)
     assert 1 <= k <= num_samples, (k, num_samples)
-    # Whole numbers until the one division: exact to the last bit for any N.
+    # Integers until the only division: exact to the last bit for any N.
     subsets = math.comb(num_samples, k)
     return (subsets - math.comb(num_samples - num_correct, k)) / subsets
 
 
 MIN_POOL_RATIO = 4
-"""Smallest N / n of a pool of N samples: towards n = N a single sample decides."""
+"""Smallest N / n for a pool of N samples: towards n = N a single sample decides."""
 Samples = Float[np.ndarray, " sample"]
 
 
@@ -61,10 +60,10 @@ def best_of_n(scores: Samples, quality: Samples, *, n: int) -> float:
     assert 1 <= n <= num_samples, (n, num_samples)
     assert np.isfinite(scores).all(), "scores must be finite"
     if (quality == quality[0]).all():
-        return float(quality[0])  # and not the sum of shares of it, which rounds
+        return float(quality[0])  # a sum of shares of it would round
     order = np.argsort(scores, kind="stable")
     starts = np.flatnonzero(np.diff(scores[order], prepend=-np.inf)).tolist()
-    # C(0, n) .. C(N, n), in whole numbers
+    # C(0, n) .. C(N, n), as integers
     counts = itertools.accumulate(
         range(n + 1, num_samples + 1), lambda c, i: c * i // (i - n), initial=1
     )
@@ -79,34 +78,34 @@ def best_of_n(scores: Samples, quality: Samples, *, n: int) -> float:
 def kl_bound(n: int) -> float:
     """log n - (n - 1)/n: an upper bound of KL(best-of-n || policy).
 
-    It is reached where no two draws tie; where completions repeat or share a score, the KL is
-    smaller. Beirami et al., "Theoretical guarantees on the best-of-n alignment policy" (2024),
-    https://arxiv.org/abs/2401.01879, who show that it is often far too large, although it is
-    commonly used as the divergence itself.
+    Equality holds if no two draws tie; if completions repeat or share a score, the KL is smaller.
+    Beirami et al., "Theoretical guarantees on the best-of-n alignment policy" (2024),
+    https://arxiv.org/abs/2401.01879, show that the bound is often far too large, although it is
+    commonly used as the divergence.
     """
     assert n >= 1, n
     return math.log(n) - (n - 1) / n
 
 
 def kl_plug_in(scores: Samples, *, n: int) -> float:
-    """KL(best-of-n || policy) of one problem, with the pool in the policy's place.
+    """KL(best-of-n || policy) of one problem, with the pool in place of the policy.
 
         sum over scores s of q(s) log(q(s) / p(s))
         p(s) = F(s) - F(below s),    q(s) = F(s)^n - F(below s)^n
 
-    F(s) is the share of samples up to a score s, p how often one draw has it, and q how often the
-    best of n draws with replacement has it. `scores` are of a pool of N completions, repeated
-    ones included; n may be larger than N. Completions of one score share its q as they share its p
-    (which of the tied draws is taken is left to chance), so that the sum over completions is this
-    sum over scores: what the scorer cannot tell apart, best-of-n does not change.
+    F(s) is the share of samples with a score of at most s; p is the probability that one draw has
+    score s, q that the best of n draws with replacement has it. `scores` are those of a pool of N
+    completions, repeated ones included; n may be larger than N. Completions with the same score
+    share its q as they share its p, since ties are broken at random. So the sum over completions is
+    this sum over scores: best-of-n changes nothing among completions that the scorer ranks equally.
 
-    With replacement, since only so is q the best of n draws *from p*: it keeps below the bound,
-    whatever n, and below log N. The weights of best-of-n without replacement, unbiased for a
-    reward, would at n = N give log N where the bound is log N - (N - 1)/N.
+    With replacement, since only then is q the best of n draws *from p*: the KL is below the bound
+    for every n, and below log N. The weights of best-of-n without replacement, unbiased for a
+    reward, would at n = N give log N, although the bound is log N - (N - 1)/N.
 
-    Biased downwards, little where N is at least 4 n, as rewards need it too: N = 16 samples that
+    Biased downwards, little if N is at least 4 n, as rewards need it too: N = 16 samples that
     all differ give 0.003 less than the bound at n = 4, and 0.04 less at n = 16; over pools of 16
-    from ten completions of unequal shares its mean is 3 to 5 % too low.
+    from ten completions of unequal shares the mean is 3 to 5 % too low.
 
     With scores (1, 2) and n = 2: q = (1/4, 3/4), so (1/4) log(1/2) + (3/4) log(3/2) = 0.131.
     """
@@ -121,15 +120,15 @@ def kl_plug_in(scores: Samples, *, n: int) -> float:
 
 
 def distinct_cost(counts: Sequence[int], costs: Sequence[float], *, n: int) -> float:
-    """Expected sum of the costs of the different values in a random subset of n of the N samples.
+    """Expected total cost of the distinct values in a random subset of n of the N samples.
 
         Σ_v cost_v (1 - C(N - count_v, n) / C(N, n))
 
-    with N = Σ_v count_v: a value costs once, however often it was drawn. For scoring a pool whose
-    equal completions are read once. With equal costs of 1 it is the expected number of different
-    values (rarefaction: Hurlbert 1971, "The Nonconcept of Species Diversity").
+    with N = Σ_v count_v: a value costs once, however often it was drawn, as in scoring a pool whose
+    equal completions are scored once. With costs of 1 it is the expected number of distinct values
+    (rarefaction: Hurlbert 1971, "The Nonconcept of Species Diversity").
 
-    With counts (2, 1), costs (10, 7), n = 2: the three pairs hold 10, 17 and 17, so 44/3.
+    With counts (2, 1), costs (10, 7), n = 2: the three pairs cost 10, 17 and 17, so 44/3.
     """
     num_samples = sum(counts)
     assert 1 <= n <= num_samples, (n, num_samples)

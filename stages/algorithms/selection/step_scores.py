@@ -1,6 +1,7 @@
 """Score of a solution from the scores of its steps, and the selection of a beam in a search."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from statistics import fmean
@@ -9,7 +10,6 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-Candidates = Int[np.ndarray, " candidate"]
 Kind = Literal["last", "min", "product", "mean"]
 KINDS: dict[Kind, Callable[[Sequence[float]], float]] = {
     # For scores learned from completions, which already foresee the end: Zhang et al., "The Lessons
@@ -29,31 +29,27 @@ KINDS: dict[Kind, Callable[[Sequence[float]], float]] = {
 
 
 def select_beam(
-    scores: Float[np.ndarray, " candidate"], trees: Candidates, solutions: Candidates, *, keep: int
+    scores: Float[np.ndarray, " candidate"], trees: Int[np.ndarray, " candidate"], *, keep: int
 ) -> list[int]:
     """Numbers of the candidates that stay in the beam, tree by tree, best first.
 
-    In each tree the `keep` candidates of the highest score; of equal scores the one that stands
-    first. A candidate that is the same solution as one before it in this order is left
-    out: two copies would be continued from one point, and the beam would be narrower.
+    Each tree keeps the `keep` candidates with the highest scores; of equal scores, the first.
 
     One tree is the beam search of Snell et al. 2024 (https://arxiv.org/abs/2408.03314, section
     5.2), with N = `keep` times the children of each; many trees of `keep` = 1 are the diverse
     verifier tree search of Beeching, Tunstall and Rush ("Scaling test-time compute", 2024,
-    huggingface/search-and-learn), in which a solution competes with its siblings alone. That
-    copies take one place is ours (theirs has it as the option `filter_duplicates`).
+    huggingface/search-and-learn), in which a solution competes with its siblings alone. Two
+    candidates of the same text take two places (theirs has the option `filter_duplicates`).
 
-    With scores (.9, .2, .9, .8), all of one tree, the first and third one solution, `keep` = 2:
-    the first and the fourth.
+    With scores (.2, .9, .4, .7), all of one tree, and `keep` = 2: the second and the fourth.
     """
     assert keep >= 1, keep
     assert np.isfinite(scores).all(), "scores must be finite"
     selected: list[int] = []
-    selected_by_tree: dict[int, set[int]] = {}
+    places: Counter[int] = Counter()
     for candidate in np.lexsort((-scores, trees)).tolist():
-        beam = selected_by_tree.setdefault(int(trees[candidate]), set())
-        solution = int(solutions[candidate])
-        if len(beam) < keep and solution not in beam:
-            beam.add(solution)
+        tree = int(trees[candidate])
+        if places[tree] < keep:
+            places[tree] += 1
             selected.append(candidate)
     return selected

@@ -26,8 +26,8 @@ def majority_vote(
 
         P(it wins) = Σ_{t=1..min(c,n)} C(c, t) / C(N, n) Σ_m W_t(n - t, m) / (1 + m)
 
-    where W_t(d, m) counts the ways to draw d samples from the others so that no answer comes more
-    than t times and exactly m come t times. W_t is a product over the other answers, computed by
+    where W_t(d, m) counts the ways to draw d samples from the others so that no answer occurs more
+    than t times and exactly m occur t times. W_t is a product over the other answers, computed by
     dynamic programming over (d, m). All terms are positive, so nothing cancels: the result is exact
     to rounding. Unbiased for every n <= N, and less noisy than the vote of a single subset.
     A ValueError for more than `MAX_POOL` samples, whose numbers of subsets overflow a float.
@@ -71,7 +71,7 @@ def _ways_of_others(
 
 
 UNREADABLE = -1
-"""The answer of a sample from which none can be read."""
+"""Value in `answers` for a sample without a readable answer."""
 
 
 def weighted_vote(
@@ -86,16 +86,16 @@ def weighted_vote(
         vote(subset) = argmax_a  Σ_{i in subset, answer_i = a}  weight_i
 
     Answers with equal sums share the vote evenly; a sample without an answer takes one of the n
-    draws and adds to none, and a subset without any answer is wrong. With equal weights this is
+    draws and adds no weight, and a subset without any answer is wrong. With equal weights this is
     the majority vote, which `majority_vote` computes exactly; for other weights there is no closed
-    form, so `subsets` are random ones (see `nested_subsets`), or all of them where N is small.
+    form, so `subsets` are random ones (see `nested_subsets`), or all of them if N is small.
 
     Weighted best-of-n: Li et al. 2023 (DiVeRSe, https://arxiv.org/abs/2206.02336); with process
     scores Wang et al. 2024 (Math-Shepherd, https://arxiv.org/abs/2312.08935). A monotone transform
     of the scores changes the result, and a negative weight would vote against: take probabilities.
 
     With answers (a, a, b), weights (0.2, 0.3, 0.6), a right, all three drawn: 0.5 < 0.6, so 0.
-    `answers` are numbers, places in `answer_is_right`, or `UNREADABLE`.
+    `answers`: indices in `answer_is_right`, or `UNREADABLE`.
     """
     assert (weights >= 0.0).all() and np.isfinite(weights).all(), "a weight is a number from 0 up"  # noqa: PT018
     if not len(answer_is_right):
@@ -120,7 +120,7 @@ def nested_subsets(
 
     The first n of an order are a random subset of n, drawn without replacement, and part of its
     subset of any larger n. Methods that see the same orders are compared on the same subsets
-    (common random numbers), so what the draws do to both cancels in their difference. The standard
+    (common random numbers), so the noise of the draws cancels in their difference. The standard
     error of a mean over subsets shrinks with the square root of `num_draws`.
     """
     orders = np.tile(np.arange(num_samples), (num_draws, 1))

@@ -2,12 +2,12 @@
 
 Both seeds and problems are random factors. `detectable_difference` is the smallest difference that
 an experiment detects (for one seed: Miller 2024, https://arxiv.org/abs/2411.00640, section 5). It
-takes the estimated variance for certain; `forecast_difference` simulates the test instead. How
-often all of it errs: `python -m tests.error_rates`.
+treats the estimated variance as exact; `forecast_difference` simulates the test instead.
+`python -m tests.error_rates` measures their error rates.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,33 +18,31 @@ Cells = Float[np.ndarray, "seed problem column"]
 Columns = Float[np.ndarray, " column"]
 Clusters = Int[np.ndarray, " problem"]
 MIN_SEEDS = 3
-"""Fewer seeds give intervals and no verdict: the spread of two rests on one degree of freedom."""
-MAX_SIZE = 10**9
-"""Problems or seeds beyond which an experiment is called impossible."""
+"""Fewer seeds give intervals but no verdict: the spread of two has one degree of freedom."""
 ROUNDING = 1e-12
-"""Differences up to it are 0: what is equal, summed in another order, differs by as little in every
-cell, and a test, or an interval without width, would take that for a difference."""
+"""Largest difference that counts as 0: equal values, summed in another order, may differ by it in
+every cell, which a test, or an interval without width, would take for a difference."""
 UNSEEN = 3.0
-"""Problems that may yet differ when none of many does, the rule of three: with as many expected,
-none is seen in exp(-3) = 5 % of tables (Hanley and Lippman-Hand 1983)."""
+"""Number of problems that may still differ if none of many does, by the rule of three: with 3
+expected, none is seen in exp(-3) = 5 % of tables (Hanley and Lippman-Hand 1983)."""
 NUM_DRAWS = 20_000
 """Draws of mean squares in `forecast_difference`: a power of 80 % is met within 0.6 points."""
 
 
 class VarianceComponents(NamedTuple):
-    """Variance components of a table's cells: another experiment is planned by them."""
+    """Variance components of a table's cells, for the planning of another experiment."""
 
     seed: Columns
-    """Variance of what a training seed adds on every problem; NaN if there is a single seed, from
-    which it cannot be estimated."""
+    """Variance of the seed effect; NaN if there is a single seed, from which it cannot be
+    estimated."""
     problem: Columns
-    """Variance of what a problem adds under every seed; with a single seed, all variance."""
+    """Variance of the problem effect; with a single seed, all variance."""
     residual: Columns
     """Residual variance of a cell, sampling noise included; 0 with a single seed."""
 
 
 class CrossedMeans(NamedTuple):
-    """Means with interval, standard error and p-value, one of each for every column."""
+    """Means with interval, standard error and p-value, one of each per column."""
 
     value: Columns
     low: Columns
@@ -53,7 +51,7 @@ class CrossedMeans(NamedTuple):
     seed_share: Columns
     """Share of the squared standard error that is estimated from the spread of the seeds."""
     p_value: Columns
-    """Two-sided, of a true mean of 0: the interval leaves 0 out where it is below
+    """Two-sided p-value of a true mean of 0; the interval excludes 0 if it is below
     1 - confidence."""
     components: VarianceComponents
 
@@ -61,10 +59,10 @@ class CrossedMeans(NamedTuple):
 def estimate_means(
     values: Cells, *, confidence: float, largest: float | Columns = 0.0
 ) -> CrossedMeans:
-    """Mean of each column over seeds and problems, which are crossed: every seed met every problem.
+    """Mean of each column over seeds and problems, which are crossed: every seed has every problem.
 
-    The model is y[s, p] = mean + seed[s] + problem[p] + residual[s, p], all three random effects,
-    drawn anew in another experiment. With the mean squares of the two-way table,
+    The model is y[s, p] = mean + seed[s] + problem[p] + residual[s, p], with three random effects
+    that another experiment draws anew. With the mean squares of the two-way table,
 
         A = P Σ_s (y[s,.] - y[.,.])² / (S - 1)                            E A = v_res + P v_seed
         B = S Σ_p (y[.,p] - y[.,.])² / (P - 1)                            E B = v_res + S v_problem
@@ -74,39 +72,42 @@ def estimate_means(
 
         error² = (max(A, R) + max(B - R, 0)) / (S P) + 3 q² / P²
 
-    the estimator of readers and cases in the comparison of diagnostic tests (Dorfman, Berbaum and
-    Metz 1992), where max(A, R) holds because E A is never below E R. The last term is for what is
-    rare: that few problems differ is known only up to the `UNSEEN` three that may yet differ. q² is
-    the mean square by which cells deviate from the median, of those that do; where none does it is
-    `largest`²: the largest difference possible, 1 of shares; with 0, the default, a column of equal
-    cells has an interval of no width.
+    the estimator for readers and cases in comparisons of diagnostic tests (Dorfman, Berbaum and
+    Metz 1992); it has max(A, R) because E A is never below E R. The last term is for rare
+    differences: besides the few problems seen to differ, `UNSEEN` = 3 more may. q² is the mean
+    square deviation from the median over the cells that deviate. If none does, it is `largest`²,
+    the largest possible difference (1 for shares); with the default 0 a column of equal cells has
+    an interval of no width.
 
     With w the share max(A, R) / (S P error²) of the seeds, the p-value of |mean| / error = t is
 
         p = w P(|t_(S-1)| > t) + (1 - w) P(|t_(P-1)| > t)
 
-    and the interval mean ± t error with p = 1 - confidence. Cochran (1964,
+    and the interval is mean ± t error with p = 1 - confidence. Cochran (1964,
     https://doi.org/10.2307/2282691) weighs the quantiles of two such t distributions by the shares
     of the variance; ours weighs their tails, which at small levels is wider and at 5 % narrower.
-    Satterthwaite's single t distribution errs more than it says: few seeds often agree by chance,
-    and its degrees of freedom are then too many. Nor would a bootstrap do: over three seeds its
-    95 % interval (Owen 2007, https://arxiv.org/abs/0711.2373) holds the truth in 77 % of cases.
+    Satterthwaite's single t distribution errs more often than its level: few seeds often agree by
+    chance, and its degrees of freedom are then too many. A bootstrap over three seeds (Owen 2007,
+    https://arxiv.org/abs/0711.2373) has 95 % intervals that contain the truth in 77 % of cases.
     At worst, by the grid of `tests.error_rates` (normal cells and shares, 24 to 500 problems):
 
         seeds                                                        3     4     5     8
-        one of 8 comparisons is called significant by error, %     5.0   5.6   4.6   4.6
-        the same by Satterthwaite's distribution                  17.4  11.8   9.4   6.3
-        95 % intervals that hold the truth, %                     94.9  95.0  94.9  94.7
-        the same by Satterthwaite's distribution                  92.5  93.7  94.2  94.5
+        false positive among 8 comparisons, %                      5.0   5.6   4.6   4.6
+        95 % intervals that contain the truth, %                  94.9  95.0  94.9  94.7
+
+    and, measured at 9b90c763,
+
+        the first by Satterthwaite's distribution                 17.4  11.8   9.4   6.3
+        the second by Satterthwaite's distribution                92.5  93.7  94.2  94.5
         median width in Satterthwaite's, seeds add no variance    1.29  1.18  1.16  1.17
         the same, seeds add as much as problems                   1.21  1.15  1.12  1.13
         the same, seeds add ten times as much                     1.06  1.05  1.04  1.04
 
-    Shares that are nearly all alike, a sample each, have errors below 1 % and intervals of up to
-    twice the width.
+    Nearly equal shares, from one sample each, have errors below 1 % and intervals of up to twice
+    the width.
 
     With a single seed the squared standard error is B / P + 3 q² / P², and w = 0: the interval is
-    over problems alone, and says nothing about another training run.
+    only over problems, and does not cover another training run.
 
     At least two problems are needed. To compare two methods, pass a column of their differences,
     paired by seed and problem.
@@ -166,10 +167,10 @@ def _tails(ratio: Columns, shape: tuple[int, ...]) -> tuple[Columns, Columns]:
 
 
 def _critical_ratio(share: Columns, level: float, shape: tuple[int, ...]) -> Columns:
-    """The ratio t whose p-value is `level`, for each share w.
+    """The ratio t with the p-value `level`, for each share w.
 
-    It lies between the quantiles of the two t distributions. There w is known for each t, and t is
-    interpolated between 4,096 of them, with relative errors below 1e-5.
+    It lies between the quantiles of the two t distributions. There w follows from t, and t is
+    interpolated between 4,096 values, with relative errors below 1e-5.
     """
     start, end = (
         float(special.stdtrit(float(degrees), 1.0 - level / 2.0))
@@ -186,17 +187,17 @@ def _critical_ratio(share: Columns, level: float, shape: tuple[int, ...]) -> Col
 def collapse_clusters(
     values: Cells, clusters: Clusters
 ) -> Float[np.ndarray, "seed cluster column"]:
-    """Cells of clusters of problems, from which `estimate_means` estimates the same mean.
+    """Cells per cluster of problems, from which `estimate_means` estimates the same mean.
 
-    Problems of a cluster, such as the same problem met again, are no independent evidence. With N
-    problems in C clusters, and m the mean of all cells of a column,
+    Problems of a cluster, such as repetitions of one, are not independent evidence. With N problems
+    in C clusters, and m the mean of all cells of a column,
 
         u[s, c] = m + C / N Σ_{p in c} (y[s, p] - m)
 
-    has the mean of y, as every seed of u has that of y. Of a single seed the squared standard error
-    is the clustered one of Miller 2024 (section 2.2) but for its factor C / (C - 1), the linearised
-    variance of a ratio of totals to sizes of clusters. Problems that are all clusters of their own
-    are returned as they are.
+    has the mean of y, also for each seed. For a single seed the squared standard error is the
+    clustered one of Miller 2024 (section 2.2) but for its factor C / (C - 1), the linearised
+    variance of a ratio of totals to sizes of clusters. If every cluster is one problem, the cells
+    are returned unchanged.
 
     With cells 1, 1, 0, 1 of a seed and clusters 0, 0, 1, 2: m = 3/4 and u = 9/8, 3/16, 15/16.
     """
@@ -219,10 +220,10 @@ def holm_adjusted(p_values: Sequence[float]) -> list[float]:
 
         adjusted_(i) = max_{j <= i} min(1, (m - j + 1) p_(j))
 
-    Calling significant what is at most alpha after adjustment errs anywhere in the table with
-    probability at most alpha, whatever the dependence between the comparisons, if the p-values are
-    right at levels as small as alpha / m; nowhere weaker than Bonferroni's m p. "A Simple
-    Sequentially Rejective Multiple Test Procedure" (Holm 1979).
+    If adjusted p-values of at most alpha are called significant, the probability of any false
+    positive in the table is at most alpha, whatever the dependence between the comparisons, if the
+    p-values are right at levels as small as alpha / m. The test is never weaker than Bonferroni's
+    m p. "A Simple Sequentially Rejective Multiple Test Procedure" (Holm 1979).
 
     With (0.01, 0.04, 0.03): (0.03, 0.06, 0.06).
     """
@@ -238,10 +239,10 @@ class PowerDesign(NamedTuple):
     """Significance and power of a test."""
 
     significance: float
-    """Level of the two-sided test, for example 0.05; of one of m comparisons adjusted by Holm,
+    """Level of the two-sided test, for example 0.05; for one of m comparisons adjusted by Holm,
     0.05 / m is on the safe side."""
     power: float
-    """Probability that it detects the difference, for example 0.8."""
+    """Probability that the test detects the difference, for example 0.8."""
 
 
 def detectable_difference(
@@ -251,8 +252,8 @@ def detectable_difference(
 
         (t(significance) + t(2 (1 - power))) sqrt(v_seed / S + v_problem / P + v_res / (S P))
 
-    with t(level) the ratio of that p-value in `estimate_means`, at the expected mean squares. A
-    power below 1/2 is not planned for.
+    with t(level) the ratio with that p-value in `estimate_means`, at the expected mean squares. The
+    power has to be at least 1/2.
 
     With v_seed 0, v_res 0, v_problem 0.16, one seed, 101 problems, significance 0.05, power 0.8:
     (1.984 + 0.845) sqrt(0.16 / 101) = 0.1126.
@@ -277,7 +278,7 @@ class DifferenceForecast(NamedTuple):
     """Expected precision of an experiment of a given size."""
 
     detectable: float
-    """Smallest true mean difference that it detects, with the power of its `PowerDesign`."""
+    """Smallest true mean difference that it detects with the power of the `PowerDesign`."""
     half_width: float
     """Median half width of its interval."""
 
@@ -293,12 +294,12 @@ def forecast_difference(
     """Difference that another experiment detects, by a simulation of its test.
 
     Mean squares are drawn from the normal model with these variance components, and the test of
-    `estimate_means` (its term for what is rare is left out) is applied to each draw:
+    `estimate_means` (without its term for rare differences) is applied to each draw:
 
         A ~ (v_res + P v_seed) chi2_(S-1) / (S-1), B and R likewise, mean ~ N(0, its variance)
 
-    A true difference d only shifts the mean. So it is detected where mean + d exceeds the half
-    width at the test's level, and the smallest d detected with `design.power` is that quantile of
+    A true difference d only shifts the mean. So it is detected if mean + d exceeds the half width
+    at the test's level, and the smallest d detected with `design.power` is that quantile of
     half width - mean. `confidence` is the level of the reported interval.
     """
     values = components.seed, components.problem, components.residual
@@ -324,17 +325,3 @@ def forecast_difference(
     mean = math.sqrt(true_variance) * stream.standard_normal(NUM_DRAWS)
     detectable = float(np.quantile(tested - mean, design.power))
     return DifferenceForecast(detectable, half_width=float(np.median(shown)))
-
-
-def find_fewest(detectable_with: Callable[[int], Columns | float], effect: float) -> int | None:
-    """The smallest number from 2 on whose detectable difference is at most `effect`; None: none."""
-    assert effect != 0.0, "an effect of 0 cannot be detected"
-    low, high = 1, 2
-    while detectable_with(high) > abs(effect):
-        low, high = high, 2 * high
-        if high > MAX_SIZE:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if detectable_with(middle) <= abs(effect) else (middle, high)
-    return high

@@ -1,13 +1,14 @@
 """Detection of the first wrong step of a solution: ProcessBench's accuracies, F1, threshold.
 
-The answer to an *erroneous* solution is the index of its first wrong step, to a *correct* one -1.
+The right answer for an *erroneous* solution is the index of its first wrong step, for a *correct*
+one -1.
 
     error accuracy   = share of the erroneous solutions whose first error is found exactly
     correct accuracy = share of the correct solutions in which no error is found
     F1               = harmonic mean of both, 2 e c / (e + c)
 
-"ProcessBench" (Zheng et al. 2024), https://arxiv.org/abs/2412.06559, section 3.3. F1 is 0 for
-whoever always answers -1 and for whoever always finds an error.
+"ProcessBench" (Zheng et al. 2024), https://arxiv.org/abs/2412.06559, section 3.3. F1 is 0 if the
+answer is always -1, and if it never is.
 """
 
 import math
@@ -22,12 +23,12 @@ from stages.algorithms.statistics.intervals import Interval, percentiles, resamp
 Numbers = Int[np.ndarray, " solution"]
 Cases = Float[np.ndarray, " case"]
 NO_ERROR = -1
-"""The answer where there is no error."""
+"""Answer for a solution without an error."""
 NAMES = ("error_accuracy", "correct_accuracy", "f1")
 
 
 def first_below(scores: Sequence[float], threshold: float) -> int:
-    """The first step whose score, P(right), is below the threshold; -1 if none is.
+    """Index of the first step whose score, P(right), is below the threshold; -1 if none is.
 
     With (0.9, 0.4, 0.2): 1 at a threshold of 0.5, 2 at 0.3, -1 at 0.2.
     """
@@ -35,7 +36,7 @@ def first_below(scores: Sequence[float], threshold: float) -> int:
 
 
 def harmonic_mean(first: Cases, second: Cases) -> Cases:
-    """2 a b / (a + b); 0 where both are 0."""
+    """2 a b / (a + b); 0 if both are 0."""
     total = first + second
     return np.divide(2 * first * second, total, out=np.zeros_like(total), where=total != 0)
 
@@ -52,11 +53,11 @@ def accuracy_intervals(
 ) -> dict[str, Interval]:
     """Error accuracy, correct accuracy and F1, each with a bootstrap interval over problems.
 
-    With a `baseline`, each minus that of the baseline, paired: on the same draws.
+    With a `baseline`, differences from the baseline's, paired by drawing the same problems.
 
-    `predicted` is the step found in each solution, or -1; solutions of a problem, all of one number
-    from 0, are drawn together. A draw without an erroneous or a correct solution has no F1 and is
-    left out; a ValueError if all are. An accuracy of 0 or 1 has an interval of no width.
+    `predicted`: the step found in each solution, or -1; `problems`: a number from 0 per problem,
+    whose solutions are drawn together. A draw without an erroneous or a correct solution has no F1
+    and is left out; a ValueError if all are. The interval of an accuracy of 0 or 1 has width 0.
     """
     scores = _scores(predicted, first_errors, problems, num_resamples, seed)
     if baseline is not None:
@@ -69,7 +70,7 @@ def accuracy_intervals(
 def _scores(
     predicted: Numbers, first_errors: Numbers, problems: Numbers, num_resamples: int, seed: int
 ) -> Float[np.ndarray, "draw 3"]:
-    """`NAMES` of all solutions, then of each resample; NaN where it has none of a kind."""
+    """`NAMES` of all solutions, then of each resample; NaN if it lacks a kind of solution."""
     erroneous = first_errors != NO_ERROR
     if erroneous.all() or not erroneous.any():
         raise ValueError(
@@ -90,7 +91,7 @@ def _scores(
 
 
 class ChosenThreshold(NamedTuple):
-    """A threshold, and the F1 that it has on what it was chosen on."""
+    """Threshold, and its F1 on the solutions that it was chosen on."""
 
     threshold: float
     f1: float
@@ -99,23 +100,22 @@ class ChosenThreshold(NamedTuple):
 def best_threshold(
     scores: Sequence[Sequence[float]], first_errors: Sequence[int]
 ) -> ChosenThreshold:
-    """The threshold with the highest F1 of all there are.
+    """Threshold with the highest F1.
 
     The first error e of a solution is found exactly by the thresholds t with
 
         score_e < t <= min(score_0, ..., score_{e-1})
 
     and none is found in a correct solution by t <= min of all its scores. So F1 is constant
-    between neighbouring ends of these intervals: every threshold is tried by trying each gap.
-    Of gaps with the same F1 the widest is taken, and of it the middle: what is furthest from
-    any score of the sample.
+    between neighbouring ends of these intervals, and one threshold in each gap is tried. Of gaps
+    with the same F1 the middle of the widest is chosen: it is furthest from the sample's scores.
 
-    ProcessBench's own code takes the threshold that is best on a part of the benchmark itself;
-    choose on other problems than those that are reported.
+    ProcessBench's code chooses on a part of the benchmark; choose on other problems than the
+    reported ones.
 
     With scores (0.9, 0.4) whose second step is wrong and (0.8, 0.6) which is correct, any
-    t in (0.4, 0.6] gets both: 0.5, F1 1. Scores are P(right) of each step. A ValueError if there
-    is no erroneous, or no correct, solution.
+    t in (0.4, 0.6] gets both: 0.5, F1 1. Scores are P(right) of each step. A ValueError without
+    erroneous or without correct solutions.
     """
     solutions = list(zip(scores, first_errors, strict=True))
     lowest = [min(steps) for steps, first in solutions if first == NO_ERROR]
@@ -124,7 +124,7 @@ def best_threshold(
         for steps, first in solutions
         if first != NO_ERROR
     ]
-    # Never found exactly where an earlier step scores as low.
+    # The first error is never found exactly if an earlier step scores as low.
     opens, closes = np.array([ends for ends in exact if ends[0] < ends[1]]).reshape(-1, 2).T
     num_erroneous = len(first_errors) - len(lowest)
     if not num_erroneous or not lowest:
@@ -143,7 +143,7 @@ def best_threshold(
     best = max(range(len(f1)), key=lambda gap: (f1[gap], highs[gap] - lows[gap]))
     threshold = float(lows[best] + highs[best]) / 2
     if threshold <= below[best]:
-        # Neighbouring numbers have no middle; above 1 there is none that scores reach.
+        # Adjacent floats have no number between them; above 1 there are no scores.
         is_last = best == len(ends)
         threshold = math.nextafter(float(below[best]), math.inf) if is_last else float(ends[best])
     return ChosenThreshold(threshold, float(f1[best]))

@@ -1,7 +1,7 @@
-"""Confidence intervals over problems: the percentile bootstrap, and those of constant columns.
+"""Confidence intervals over problems: percentile bootstrap, and exact ones for constant columns.
 
-The problem is the unit: samples of one problem are averaged before they are drawn from, because
-they share its difficulty and are not independent evidence (`problem_means`).
+The problem is the unit of resampling: its samples are averaged first (`problem_means`), because
+they share its difficulty and are not independent evidence.
 """
 
 import math
@@ -17,7 +17,7 @@ Columns = Float[np.ndarray, " column"]
 Numbers = Int[np.ndarray, " row"]
 Counts = Int[np.ndarray, " problem"]
 Kind = Literal["rate", "difference", "number"]
-"""Of a mean: within 0 and 1; of two rates, within -1 and 1; without bounds."""
+"""Range of a mean: from 0 to 1; of a difference of two rates, from -1 to 1; without bounds."""
 
 
 class Interval(NamedTuple):
@@ -29,7 +29,7 @@ class Interval(NamedTuple):
 
 
 class IntervalColumns(NamedTuple):
-    """Numbers with the bounds of their confidence intervals, one of each for every column."""
+    """Numbers with the bounds of their confidence intervals, by column."""
 
     value: Columns
     low: Columns
@@ -39,8 +39,8 @@ class IntervalColumns(NamedTuple):
 def resamples(num_problems: int, num_resamples: int, seed: int) -> Iterator[Counts]:
     """Bootstrap counts of each problem in each resample: P draws with replacement of P problems.
 
-    The draws are a function of the three numbers alone: what is compared on the same problems with
-    the same seed is paired.
+    The draws depend only on the three arguments, so two columns on the same problems, with the same
+    seed, are resampled in pairs.
     """
     assert num_problems > 0, "no problems"
     stream = np.random.default_rng(seed)
@@ -68,8 +68,8 @@ def bootstrap_means(
     https://arxiv.org/abs/2411.00640). 2,000 resamples place a bound of a 95 % interval within about
     0.06 standard errors.
 
-    What it cannot do: a column that is constant has an interval of width zero. `mean_over_problems`
-    has an honest one.
+    A constant column has an interval of width zero, which is too narrow; `mean_over_problems` has
+    one that is not.
     """
     draws = resamples(len(values), num_resamples, seed)
     means = np.stack([counts @ values for counts in draws]) / len(values)
@@ -81,13 +81,13 @@ def bootstrap_ratios(
 ) -> IntervalColumns:
     """Sum of each column of `numerators` over that of `denominators`, with its interval.
 
-    Precision and recall are such ratios, of a part to a whole: their denominators are random too,
-    so they are no means over problems. Both sums are of the same draws. "An Introduction to the
-    Bootstrap" (Efron and Tibshirani 1993), chapters 6 and 13. A ratio that is 0 on all problems, or
-    1, has Wilson's interval, for as many trials as problems with anything to count.
+    Precision and recall are such ratios: their denominators are random too, so they are not means
+    over problems. Both sums are over the same draws. "An Introduction to the Bootstrap" (Efron and
+    Tibshirani 1993), chapters 6 and 13. A ratio that is 0 on all problems, or 1, has Wilson's
+    interval, with one trial for each problem whose denominator is above 0.
 
-    A column whose denominators (not negative) sum to 0 is NaN: there is nothing to count. A
-    resample in which that happens says nothing and is left out of that column's quantiles.
+    A column whose denominators (never negative) sum to 0 is NaN. A resample in which they do is
+    left out of that column's quantiles.
     """
     assert numerators.shape == denominators.shape, (numerators.shape, denominators.shape)
     draws = resamples(len(numerators), num_resamples, seed)
@@ -140,9 +140,9 @@ def constant_difference_interval(
 
         w = 1 - ((1 - confidence) / 2)^(1/P),   from d - w (1 + d) to d + w (1 - d)
 
-    If a share w of all problems had another difference, P of them would miss it with a probability
-    of (1 - confidence) / 2; at worst it is -1 there, or 1. Of a rate, the bound by Clopper and
-    Pearson 1934.
+    If a share w of all problems had another difference, at worst -1 or 1, a sample of P problems
+    would miss them with probability (1 - confidence) / 2. For a rate this is the bound of Clopper
+    and Pearson 1934.
 
     With d = 0 of 10 at 95 %: w = 1 - 0.025^(1/10) = 0.3085, from -0.3085 to 0.3085.
     """
@@ -152,13 +152,13 @@ def constant_difference_interval(
 
 
 def problem_numbers(ids: Sequence[str]) -> Numbers:
-    """The problem of each row as a number, from 0 in order of appearance."""
+    """Number of each row's problem, from 0 in order of appearance."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(ids))}
     return np.array([numbers[name] for name in ids], dtype=np.int64)
 
 
 def problem_means(values: Float[np.ndarray, "row column"], problems: Numbers) -> Table:
-    """The mean of each problem's rows, by the problems' numbers; those without rows are absent."""
+    """Mean of each problem's rows, by problem number; problems without rows are left out."""
     _, places, counts = np.unique(problems, return_inverse=True, return_counts=True)
     sums = np.zeros((len(counts), values.shape[1]))
     np.add.at(sums, places, values)
@@ -171,9 +171,9 @@ def mean_over_problems(
 ) -> Interval:  # fmt: skip
     """Mean over problems of the mean of each problem's rows, by `bootstrap_means`.
 
-    Of a rate or a difference that is the same on all problems a bootstrap would be certain. It has
-    `wilson_interval` where it is 0 or 1, and else that of `constant_difference_interval`, a rate x
-    that of 2 x - 1: of a judge who always prefers the first, reading each pair once has 1/2.
+    The bootstrap of a rate or difference that is the same on all problems has width zero. A rate of
+    0 or 1 has `wilson_interval` instead; a difference, `constant_difference_interval`; any other
+    rate x, that of 2 x - 1 (a judge who always prefers the first has 1/2 where both orders count).
     """
     means = problem_means(values[:, None], problems)
     value, number = float(means[0, 0]), len(means)

@@ -26,17 +26,18 @@ Pairs = Float[np.ndarray, " pair"]
 
 
 def auc(scores: Samples, is_right: AreRight) -> float | None:
-    """Probability that a right completion is scored above a wrong one, a tie counting half.
+    """Probability that a right completion has a higher score than a wrong one, a tie counting half.
 
         AUC = mean over (right i, wrong j) of  1[s_i > s_j] + 1/2 1[s_i = s_j]
 
-    Of one problem only; average it over problems, never pool their scores. Best-of-n and a group's
-    advantages compare nothing else. A pooled AUC also pays for telling easy problems, whose
-    completions are mostly right, from hard ones: a score that is one number for each problem, and
-    so of no use for choosing, can have a pooled AUC near 1, and has exactly 1/2 here.
+    Compute it within one problem and average over problems; do not pool their scores. Best-of-n and
+    a group's advantages only compare completions of one problem. A pooled AUC also rewards the
+    distinction of easy problems, whose completions are mostly right, from hard ones: a score that
+    is constant within each problem, and so useless for a choice, can have a pooled AUC near 1, but
+    has exactly 1/2 here.
 
-    The statistic of Mann and Whitney 1947; as an area, Hanley and McNeil 1982. None where the
-    problem has no right or no wrong completion.
+    The statistic of Mann and Whitney 1947; as an area, Hanley and McNeil 1982. None if the problem
+    has no right or no wrong completion.
     """
     right, wrong = scores[is_right], scores[~is_right]
     if not len(right) or not len(wrong):
@@ -48,15 +49,15 @@ def auc(scores: Samples, is_right: AreRight) -> float | None:
     return float((below + up_to).sum() / (2 * len(right) * len(wrong)))
 
 
-# A probability of 0 that came true would cost infinitely much; float32 rounds to it.
+# An event of probability 0, to which float32 may round, would have an infinite loss.
 SMALLEST = 1e-7
 
 
 def balanced_accuracy(scores: Samples, is_right: AreRight, *, threshold: float) -> float | None:
-    """Mean of the accuracy on the right ones and on the wrong ones; right is score >= threshold.
+    """Mean of the accuracies on right and on wrong samples; predicted right: score >= threshold.
 
-    1/2 for one answer to everything, whatever the share of the right ones; None where one of the
-    two does not occur.
+    A constant prediction has 1/2, whatever the share of right samples. None if either class is
+    missing.
     """
     if is_right.all() or not is_right.any():
         return None
@@ -65,7 +66,7 @@ def balanced_accuracy(scores: Samples, is_right: AreRight, *, threshold: float) 
 
 
 def negative_log_likelihood(probabilities: Samples, labels: Samples) -> float:
-    """Mean of - p log q - (1 - p) log (1 - q), with predictions q and labels p, also soft ones."""
+    """Mean of - p log q - (1 - p) log (1 - q), with predictions q and (also soft) labels p."""
     q = np.clip(probabilities, SMALLEST, 1 - SMALLEST)
     return float(-(labels * np.log(q) + (1 - labels) * np.log1p(-q)).mean())
 
@@ -73,11 +74,11 @@ def negative_log_likelihood(probabilities: Samples, labels: Samples) -> float:
 def length_buckets(
     differences: Int[np.ndarray, " pair"], edges: Sequence[int]
 ) -> dict[str, Bool[np.ndarray, " pair"]]:
-    """Membership of pairs in buckets, named by their bounds, both of them within.
+    """Membership of pairs in buckets, named by their inclusive bounds.
 
-    With edges (-5, 0, 5): "<= -6", "-5 .. -1", "0 .. 4", ">= 5": an edge begins its bucket.
-    Buckets without pairs are there, all False. Differences are tokens of the better completion
-    minus tokens of the worse one.
+    With edges (-5, 0, 5): "<= -6", "-5 .. -1", "0 .. 4", ">= 5": an edge begins its bucket. Empty
+    buckets are included, all False. Differences are tokens of the better completion minus tokens of
+    the worse one.
     """
     assert list(edges) == sorted(set(edges)) and edges, edges  # noqa: PT018
     names = [
@@ -90,26 +91,25 @@ def length_buckets(
 
 
 def equal_mass(probabilities: Samples, num_bins: int) -> Numbers:
-    """Bins with as many predictions each as can be: bin = floor(K rank / N), rank from 0.
+    """Bins of about equally many predictions: bin = floor(K rank / N), rank from 0.
 
-    Equal predictions have one rank, the lowest of theirs, and stay together: no bin depends on
-    the order of rows. So many equal ones may leave a bin empty; it has no members then.
-    Nguyen and O'Connor 2015 (https://arxiv.org/abs/1508.05154), section 3.
+    Equal predictions have the same rank, the lowest of theirs, and so the same bin: bins do not
+    depend on the order of rows. With many equal predictions a bin may be empty. Nguyen and O'Connor
+    2015 (https://arxiv.org/abs/1508.05154), section 3.
     """
     ranks = np.searchsorted(np.sort(probabilities), probabilities, side="left")
     return ranks * num_bins // max(1, len(probabilities))
 
 
 def preferred_side(margins: Pairs, labels: Pairs) -> tuple[Pairs, Pairs]:
-    """Confidence in the side that the model prefers, and how far the label agrees.
+    """Confidence in the side that the model prefers, and the label's probability of that side.
 
         confidence = sigmoid(|margin|),  outcome = label where margin > 0, 1 - label where < 0
 
-    with margin = r_1 - r_2 and label = P(the first is better). Pairs stand with the chosen side
-    first, so sigmoid(margin) against the label would have outcome 1 in every bin: a diagram of
-    the order of the columns. This error does not change when the completions of a pair are
-    swapped: it is that of counting each pair in both directions. A tie, which prefers neither, has
-    confidence 1/2 and outcome 1/2.
+    with margin = r_1 - r_2 and label = P(the first is better). Pairs have the chosen side first, so
+    sigmoid(margin) against the label would have outcome 1 in every bin, which shows only the order
+    of the columns. The error here does not change when the completions of a pair are swapped: it
+    equals counting each pair in both directions. A tie has confidence 1/2 and outcome 1/2.
     """
     confidence = 1.0 / (1.0 + np.exp(-np.abs(margins)))
     return confidence, 0.5 + np.sign(margins) * (labels - 0.5)
@@ -129,15 +129,15 @@ def expected_calibration_error(
 
         ECE = Σ_b count_b / N |accuracy_b - confidence_b| = Σ_b |Σ_{i in b} (q_i - y_i)| / N
 
-    Guo et al. 2017 (https://arxiv.org/abs/1706.04599), eq. 3. Problems are drawn with
-    replacement, all predictions of one together, into the bins of the whole sample.
+    Guo et al. 2017 (https://arxiv.org/abs/1706.04599), eq. 3. The bootstrap draws problems, each
+    with all its predictions, into the bins of the full sample.
 
-    A sum of absolute values has a floor: a calibrated model has an error above 0, of the order
-    sqrt(K / N), and resamples add their own noise to that, so near 0 the interval may lie above
-    the value. Compare models on the same predictions and K only.
+    A sum of absolute values is biased upwards: even a calibrated model has an error of the order
+    sqrt(K / N), and resampling adds noise, so near 0 the interval may lie above the value. Compare
+    models only with the same predictions and K.
 
-    `probabilities` q in [0, 1] were predicted, `outcomes` y came true: 0, 1, or a soft label
-    between. `problems` are numbers from 0; K is `num_bins`.
+    `probabilities` q in [0, 1]: predictions; `outcomes` y: 0, 1, or a soft label between.
+    `problems` are numbers from 0; K is `num_bins`.
     """
     assert len(probabilities) > 0, "no predictions"
     bins = equal_mass(probabilities, num_bins)

@@ -16,18 +16,18 @@ class GuessNumber:
         self.numbers = range(1, highest + 1)
 
     def start(self, row: Row, seed: int) -> Start:
-        """The number is of the row alone."""
+        """First message; the number depends only on the row."""
         (self.number,) = draw_problem(row, self.numbers)
         return [write_message("user", f"Guess a number from 1 to {self.numbers[-1]}.")], None
 
     def step(self, message: Message) -> Reply:
-        """1 for the number, which ends the game; else a hint."""
+        """Reward 1 for the number, which ends the game; else a hint."""
         if (guess := int([0, *re.findall(r"[0-9]{1,9}", message["content"])][-1])) == self.number:
             return Reply(reward=1.0, done=True)
         return Reply(messages=[write_message("user", "higher" if guess < self.number else "lower")])
 
     def demonstrate(self, row: Row, seed: int) -> list[Message]:
-        """Guesses in the middle of what is left."""
+        """Guesses by bisection."""
         self.start(row, seed)
         guesses, numbers = [0], list(self.numbers)
         while guesses[-1] != self.number:

@@ -1,7 +1,7 @@
 """Questions about the rows of a file, with a look-up in it as a tool.
 
 Options: `path` of a file under data/raw (CSV, JSON lines or another form of data/README.md), and
-the names of its columns `key` and `value`: what is the <value> of <key>?
+the names of two columns, `key` and `value`, for: what is the <value> of <key>?
 """
 
 from stages.environments.environment import Message, Reply, Row, Start, write_message
@@ -11,20 +11,20 @@ from stages.environments.tool_functions import Tools, write_call
 
 
 class Lookup:
-    """A question: look-ups, as many as the policy likes, then the answer."""
+    """Environment of one question: any number of look-ups, then the answer."""
 
     def __init__(self, *, path: str, key: str, value: str) -> None:
         self.table = read_table(path, key, value)
         self.tools = Tools(self.table.look_up)
 
     def start(self, row: Row, seed: int) -> Start:
-        """The question is of the row alone."""
+        """The question, which depends only on the row."""
         (self.name,) = draw_problem(row, list(self.table.texts))
         question = f"What is the {self.table.value} of {self.name}? End with ####."
         return [write_message("user", question)], self.tools.schemas
 
     def step(self, message: Message) -> Reply:
-        """Results of look-ups; 1 for the right answer at the end."""
+        """Results of look-ups; at the end the reward, 1 for the right answer."""
         if results := self.tools.answer(message):
             return Reply(messages=results)
         return Reply(reward=self.table.score(self.name, message["content"]), done=True)

@@ -2,8 +2,8 @@
 
 Options: `path` of a file under data/raw with the columns `question` and `answer`, and `template`,
 the message, such as `data.prompt_template`. A row's problem is the one at its index in the file, so
-`starts: {train: 1, dev: 1, test: 298}` tests the 3rd to the 300th. Right is a reply whose stated
-answer, or else whose last number, is the gold answer: a policy gains nothing by the format alone.
+`starts: {train: 1, dev: 1, test: 298}` tests the 3rd to the 300th. A reply is right if its stated
+answer, or else its last number, is the gold answer: the format as such earns nothing.
 """
 
 from stages.environments.environment import Message, Reply, Row, Start, write_message
@@ -30,6 +30,6 @@ class ProblemFile:
         return [write_message("user", fill_template(self.template, self.question))], None
 
     def step(self, message: Message) -> Reply:
-        """1 for the right answer."""
+        """Reward 1 for the right answer."""
         gold = self.table.texts[self.question]
         return Reply(reward=float(is_leniently_correct(message["content"] or "", gold)), done=True)

@@ -1,8 +1,8 @@
-"""A judge reads pairs of completions, drawn without looking at which is right, in both orders.
+"""Preferences by a judge, which reads pairs of completions in both orders.
 
-`LabelRule` says which of its verdicts become preferences (`make_preferences`), and with what
-probability.
-What is known without the judge (`correctness_and_lengths`) is asked afterwards, to measure it.
+Pairs are drawn without the answer checker's verdicts. `LabelRule` decides which verdicts of the
+judge become preferences (`make_preferences`), and with which probability. Verdicts and lengths
+(`correctness_and_lengths`) are computed afterwards, to measure the judge.
 """
 
 import itertools
@@ -33,8 +33,8 @@ def sample_pairs(
 ) -> list[tuple[Completion, Completion]]:
     """Random pairs of a problem's pool, at most `max_pairs`, in random order and orientation.
 
-    Truncated completions are left out, since half an answer cannot be judged fairly, and so are
-    repeated texts: between equal answers a judge can only choose by position.
+    Left out are truncated completions, since half an answer cannot be judged fairly, and repeated
+    texts, since a judge can choose between equal answers only by position.
     """
     finished = [row for row in pool if row.finish_reason == "stop"]
     different = list({row.completion: row for row in reversed(finished)}.values())[::-1]
@@ -45,31 +45,31 @@ def sample_pairs(
 
 
 CHUNK = 512
-"""Pairs judged at once: they fill an engine's batches. With other chunks, probabilities may differ
-in their last digits."""
+"""Pairs judged at once: they fill an engine's batches. With another number, probabilities may
+differ in their last digits."""
 ENOUGH_MASS = 0.5
 MIN_COMPARISONS = 8
-"""Of so many pairs without a single verdict, none is bad luck."""
+"""Number of pairs without any verdict that cannot be bad luck."""
 DECIMALS = 6
-"""Of a probability in an output: float32 knows no more. The mean of two has one more."""
+"""Decimals of a probability in an output: the precision of float32. A mean of two has one more."""
 
 
 class LabelRule(Params):
     """Rule from verdicts to labels: ties, low confidence, contradicting orders."""
 
     labels: Literal["soft", "hard"]
-    """`soft`: the averaged probability is kept (Lee et al. 2023); `hard`: it becomes 1, and exact
-    ties, of which neither is better, are dropped."""
+    """Labels of preferences. `soft`: the averaged probability (Lee et al. 2023); `hard`: 1, and
+    exact ties are dropped."""
     min_option_mass: float = Field(ge=0, le=1)
-    """An order in which less probability than this falls on the options is a parse failure."""
+    """Smallest probability of the options together; an order with less is a parse failure."""
     min_confidence: float = Field(ge=0, le=0.5)
-    """Pairs with |p - 1/2| below this are dropped; 0 keeps all, with soft labels even exact
-    ties: A is chosen."""
+    """Smallest |p - 1/2|; pairs below are dropped. 0 keeps all, with soft labels even exact ties,
+    of which A is chosen."""
     inconsistent: Literal["keep", "drop"]
-    """Pairs of which the two orders prefer different answers."""
+    """Treatment of pairs whose two orders prefer different answers."""
     clamp: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]] | None
-    """Bounds of the kept probability, such as [0.4, 0.6] after reasoning (Bai et al. 2022, section
-    4.1, https://arxiv.org/abs/2212.08073); confidence is measured before. null: none."""
+    """Bounds of the label's probability, such as [0.4, 0.6] after reasoning (Bai et al. 2022,
+    section 4.1, https://arxiv.org/abs/2212.08073); `min_confidence` applies before. null: none."""
 
     @model_validator(mode="after")
     def _around_a_half(self) -> "LabelRule":
@@ -78,7 +78,7 @@ class LabelRule(Params):
         return self
 
     def reason_to_drop(self, p12: float, p21: float, mass: float) -> str | None:
-        """Why a pair becomes no preference; None: it becomes one."""
+        """Reason why a pair becomes no preference; None: it becomes one."""
         if mass < self.min_option_mass:
             return "parse_failure"
         if self.inconsistent == "drop" and not judge_readings.orders_agree(p12, p21):
@@ -104,19 +104,19 @@ class LabelRule(Params):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairToJudge:
-    """Two completions of a problem, and by what they are to be compared."""
+    """Two completions of a problem, and the principle to compare them by."""
 
     prompt: Prompt
     a: Completion
     b: Completion
     principle: int | None
-    """Its number in the constitution; the same in both orders."""
+    """Number in the constitution, the same in both orders; None: no principle."""
 
 
 def choose_pairs(
     problems: Iterable[tuple[Prompt, list[Completion]]], prompts: Prompts, max_pairs: int, seed: int
 ) -> list[PairToJudge]:
-    """Pairs to judge of each problem's pool, a function of the seed and that pool alone."""
+    """Pairs to judge; those of a problem depend only on the seed and its pool."""
     pairs: list[PairToJudge] = []
     for prompt, pool in problems:
         stream_seed = derive_seed(seed, "pairs", prompt.id)
@@ -128,7 +128,7 @@ def choose_pairs(
 
 
 def split_chunks(pairs: Sequence[PairToJudge]) -> list[Sequence[PairToJudge]]:
-    """Chunks of pairs, each of those that the judge receives at once."""
+    """Chunks of pairs that the judge receives at once."""
     return [pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)]
 
 
@@ -139,7 +139,7 @@ def judge_pairs(
     rule: LabelRule,
     split: str,
 ) -> tuple[list[Verdict], Counter[str]]:
-    """The verdict on each pair, and what they cost; see `judge_chunks`."""
+    """Verdict on each pair, and their cost; see `judge_chunks`."""
     verdicts: list[Verdict] = []
     cost: Counter[str] = Counter()
     for chunk in judge_chunks(judge, chunks, prompts, rule, split):
@@ -158,7 +158,7 @@ def judge_chunks(
 ) -> Iterator[dict[str, Any]]:
     """Verdicts of each chunk from number `first` on, and their cost (`count_judge_tokens`).
 
-    A ValueError if the judge answers no pair of the first chunk, before it reads the others.
+    A ValueError if the judge answers no pair of the first chunk; the others are then not judged.
     """
     for number, chunk in enumerate(chunks):
         if number < first:
@@ -183,9 +183,9 @@ def judge_chunks(
 
 
 def warn_of_low_mass(mass: float | None, pairs: str) -> None:
-    """Say so where a judge gives its options together, on average, less than `ENOUGH_MASS`.
+    """Warn if a judge's mean probability of its options together is below `ENOUGH_MASS`.
 
-    `mass`: None where it has read no pair.
+    `mass`: that mean; None if the judge has read no pair.
     """
     if mass is not None and mass < ENOUGH_MASS:
         logger.warning(
@@ -235,7 +235,7 @@ def make_verdict(
     pair: PairToJudge, p12: float, p21: float, mass: float, rule: LabelRule, split: str,
     version: str,
 ) -> Verdict:  # fmt: skip
-    """Verdict of P(the one standing first is better) in the orders A, B and B, A."""
+    """Verdict from P(the first one is better) in the orders A, B (`p12`) and B, A (`p21`)."""
     p12, p21, mass = (round(value, DECIMALS) for value in (p12, p21, mass))
     return replace(
         _make_unread(pair, split, version), p12=p12, p21=p21,
@@ -259,7 +259,7 @@ def make_preferences(
     rule: LabelRule,
     source: str = "ai",
 ) -> list[Preference]:
-    """Preference for each verdict that was not dropped; A is chosen where P(A) >= 1/2."""
+    """Preference for each verdict that was not dropped; A is chosen if P(A) >= 1/2."""
     preferences: list[Preference] = []
     for pair, verdict in zip(pairs, verdicts, strict=True):
         if verdict.dropped is not None or verdict.probability is None:
@@ -282,7 +282,7 @@ def make_preferences(
 def correctness_and_lengths(
     pairs: Sequence[PairToJudge],
 ) -> tuple[dict[tuple[str, int], bool], dict[tuple[str, int], int]]:
-    """Verdict of the answer checker and length in tokens of each completion, by (problem, index).
+    """Verdicts of the answer checker, and lengths in tokens, by (problem, index) of a completion.
 
     The verdict is False without a gold answer: then no pair has a right and a wrong completion, and
     the judge is not measured.

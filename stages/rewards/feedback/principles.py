@@ -2,8 +2,8 @@
 
 Constitutional AI: Bai et al. 2022, https://arxiv.org/abs/2212.08073, section 3.1 (requests for a
 critique and for a revision) and 4.1 (which of two answers to choose). Departures: the words are
-ours; a principle has all three texts, so that labels and revisions can be about the same thing; one
-constitution is about right answers, whose labels can be checked, the other about harm, as theirs.
+ours; a principle has all three texts, so that labels and revisions can be about the same quality;
+besides harm, their topic, a constitution is about right answers, where labels can be checked.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Principle:
     """Principle of a constitution: a quality that an answer should have."""
 
     name: str
-    """In a word or two: all that the prompts of the style `short` say of it."""
+    """Name in a word or two, all that prompts of the style `short` have of the principle."""
     compare: str
     critique: str
     revision: str
@@ -27,6 +27,6 @@ CONSTITUTIONS = {
     name: tuple(Principle(**principle) for principle in principles)
     for name, principles in read_yaml(Path(__file__).with_suffix(".yaml")).items()
 }
-"""By the name that params.yaml gives them."""
+"""Name in params.yaml -> principles."""
 CORRECT = CONSTITUTIONS["correct"]
-"""For questions with a right answer."""
+"""Constitution for questions with a right answer."""

@@ -1,22 +1,22 @@
-"""The messages of AI feedback: to judge two answers, to criticise one, to write it again.
+"""Messages of AI feedback: to judge two answers, to criticise one, to revise it.
 
 Which of two answers is better: Lee et al. 2023 (RLAIF), https://arxiv.org/abs/2309.00267, section
-3.1: a preamble that says what is asked, then question and answers, then an ending after which the
-next token is the number of the better answer. Departures: the preamble holds one principle of a
-constitution; the words are ours; no worked examples, which gained nothing there; the answers are
-quoted. A judge may think before it chooses (section 3.2 there): a rationale is decoded greedily,
-then the options are read after it. Bai et al. 2022, "Constitutional AI", section 4.1,
+3.1: a preamble with the task, then question and answers, then an ending after which the next token
+is the number of the better answer. Departures: the preamble has one principle of a constitution;
+the words are ours; no worked examples, which gained nothing there; the answers are quoted. A judge
+may think before it chooses (section 3.2 there): a rationale is decoded greedily, and the options'
+probabilities are read after it. Bai et al. 2022, "Constitutional AI", section 4.1,
 https://arxiv.org/abs/2212.08073: probabilities after reasoning are over-confident, so clamp them.
 
 Critique request, then revision request, both of one principle: Bai et al. 2022, section 3.1.
-Departure: the paper asks both in one growing conversation; here each is a message of its own that
-quotes what came before, so that any model with one turn can answer it.
+Departure: the paper asks both in one growing conversation; here each is a separate message that
+quotes the earlier ones, so that any model with one turn can answer it.
 
-Text that a model or a stranger wrote cannot leave its place: every line of it, in any reader's
-sense, starts with the same mark (`quote`), so one that imitates the prompt's own lines ("Answer
-2:") is still seen as quoted. A tokenizer that finds the spelling of a control token reads it as
-that token: an answer that spells the end of a turn would end it, and what follows would speak as
-somebody else. Whoever tokenises takes such spellings apart (`defuse`).
+Text that a model or a stranger wrote cannot leave its place: every line of it, by any definition of
+a line, starts with the same mark (`quote`), so one that imitates the prompt's own lines ("Answer
+2:") is still seen as quoted. A tokenizer reads the spelling of a control token as that token: an
+answer that spells the end of a turn would end it, and the rest would be another speaker's text. So
+such spellings are broken up before tokenization (`defuse`).
 """
 
 import random
@@ -37,17 +37,17 @@ REASONING_REQUEST = (
 )
 """Ends the message of a judge that reasons."""
 REASONING_CUE = "\nSo the better one is number:\n"
-"""Continues the judge's own reasoning, up to the option. It ends a line, for after a word the next
-token may be a space alone: many tokenizers (Qwen, Llama 3) split " 1" into " " and "1"."""
+"""Continues the judge's own reasoning, up to the option. It ends a line, since after a word the
+next token may be only a space: many tokenizers (Qwen, Llama 3) split " 1" into " " and "1"."""
 
 VERDICT_REQUEST = "So which one is better? Answer with the number alone."
-"""The next message to a judge that can only be talked to in turns."""
+"""Next message to a judge that takes only whole turns."""
 OPTIONS = ("1", "2")
-"""What is expected as the first token of the reply; both messages end a line, as the cue does."""
+"""Expected first tokens of the reply; both messages end a line, as the cue does."""
 FULL: dict[str, str] = read_yaml(Path(__file__).with_suffix(".yaml"))
 """Messages of the style `full`, with places for `str.format`."""
 JUDGE_VERSIONS = {"short": "short-1", "full": "full-2"}
-"""Names the text of a style; it changes whenever the text does."""
+"""Version of the text of a style; it changes whenever the text does."""
 
 
 def judge_message(
@@ -55,7 +55,7 @@ def judge_message(
 ) -> str:
     """The user's message; the reply is to begin with one of `OPTIONS`.
 
-    `principle` is what to choose by: for `short` its `name`, for `full` its `compare`; None:
+    `principle`: the criterion, for `short` a principle's `name`, for `full` its `compare`; None:
     whatever is better.
     """
     if style == "short":
@@ -92,11 +92,11 @@ class Prompts:
 
 
 REVISION_VERSIONS = {"short": "short-1", "full": "full-1"}
-"""Names both texts of a style, the critique's and the revision's."""
+"""Version of both texts of a style, the critique's and the revision's."""
 
 
 def critique_message(style: Style, question: str, answer: str, principle: Principle) -> str:
-    """Asks what is wrong with `answer`."""
+    """Message that asks what is wrong with `answer`."""
     if style == "short":
         return f"Check {principle.name}: {question}\n{quote(answer, '>')}\nCritique:\n"
     return _full("critique", principle.critique, question=question, answer=answer)
@@ -105,7 +105,7 @@ def critique_message(style: Style, question: str, answer: str, principle: Princi
 def revision_message(
     style: Style, question: str, answer: str, critique: str, principle: Principle
 ) -> str:
-    """Asks for a better answer than `answer`, given what `critique` says of it."""
+    """Message that asks for a better answer than `answer`, given its `critique`."""
     if style == "short":
         return (
             f"Revise {principle.name}: {question}\n{quote(answer, '>')}\n{quote(critique, '!')}\n"
@@ -117,7 +117,7 @@ def revision_message(
 
 
 def _full(name: str, request: str, **written: str) -> str:
-    """A message of the style `full`; what others wrote stands in it quoted."""
+    """Message of the style `full`, in which texts by others are quoted."""
     quotes = {name: quote(text, ">") for name, text in written.items()}
     return FULL[name].format(request=request, quoted=FULL["quoted"], **quotes)
 
@@ -136,11 +136,11 @@ CONTROL_TOKENS = re.compile(
 
 
 def defuse(text: str, specials: Collection[str] = ()) -> str:
-    """`text` in which no control token is spelled any more; other text is left as it is.
+    """`text` without spellings of control tokens; other text is left as it is.
 
-    A space goes in after the first character of each, until none is left: taking one apart can
-    never spell another, since characters are only moved away from each other. `specials` are those
-    of the tokenizer that will read it, as text.
+    Puts a space after the first character of each, until none is left: this can never spell
+    another, since characters are only moved away from each other. `specials`: texts of the special
+    tokens of the tokenizer that will read it.
     """
     # Without spaces around it: a space before one that begins with a space would spell it again.
     tokens = sorted({token.strip() for token in specials if len(token.strip()) > 1}, key=len)

@@ -1,13 +1,13 @@
 """Preference pairs and demonstrations from revised answers, and the quality of the revisions.
 
 Bai et al. 2022 (Constitutional AI), https://arxiv.org/abs/2212.08073: section 3 fine-tunes on the
-revisions. Departures: on those of the last round only; and pairs that prefer the last revision to
-the first answer, which the paper leaves to a judge: such a label is the constitution's claim, not
-known to be right.
+revisions. Departures: only those of the last round; and pairs that prefer the last revision to the
+first answer, while the paper asks a judge: such a label is a claim of the constitution, and may be
+wrong.
 
-Quality is measured against the answer checker, which made none of them. Harsher: models trained too
-long on a constitution scold and refuse in set phrases (section 4.3 there). Longer: judges and
-people prefer length, whatever it says.
+The answer checker, which has no part in the labels, measures their quality. `harsher`: models
+trained too long on a constitution scold and refuse in set phrases (section 4.3 there). `longer`:
+judges and people prefer long answers, whatever they say.
 """
 
 import re
@@ -41,11 +41,11 @@ class RevisedAnswer:
     original: Completion
     revisions: list[Revision]
     num_rounds: int
-    """That it was to have; with fewer revisions, a request grew too long."""
+    """Planned number of revisions; with fewer, a request was too long."""
 
     @property
     def outcome(self) -> Outcome:
-        """Outcome of a revision: a pair, or the reason for none."""
+        """Outcome of the revisions: a pair, or the reason why there is none."""
         if len(self.revisions) < self.num_rounds:
             return "too_long"
         last = self.revisions[-1]
@@ -61,29 +61,29 @@ class RevisedAnswer:
         return replace(self.original, completion=last.revision, completion_ids=last.revision_ids)
 
     def preference(self) -> Preference | None:
-        """The last revision over the first answer, where they are two whole answers."""
+        """Pair that prefers the last revision to the first answer, if `outcome` is a pair."""
         if self.outcome != "pair":
             return None
         pair = self.final(), self.original
         return pools.make_preference(self.prompt, *pair, 1.0, "constitution")
 
     def demonstration(self) -> Demonstration | None:
-        """The problem answered by the last revision, unless that is empty, cut or missing."""
+        """The problem with the last revision, unless that is empty, truncated or missing."""
         if self.outcome in ("too_long", "empty") or self.revisions[-1].revision_finish == "length":
             return None
         return pools.make_demonstration(self.prompt, self.final())
 
     def is_right(self, text: str) -> bool:
-        """The answer checker's verdict on another answer; none is right without a gold answer."""
+        """The answer checker's verdict on another answer; False without a gold answer."""
         return self.prompt.answer is not None and answer_checker.solves_problem(self.prompt, text)
 
 
 def choose_answers(
     problems: Sequence[tuple[Prompt, list[Completion]]], max_per_problem: int
 ) -> list[DraftAnswer]:
-    """At most so many different completions of each problem, in the order in which they were drawn.
+    """The first distinct completions of each problem, at most `max_per_problem`, as drawn.
 
-    One of each is a fair sample of the policy; of several, those it says often are too rare.
+    One per problem is a fair sample of the policy; among several, frequent ones are too rare.
     """
     return [
         DraftAnswer(prompt, completion)
@@ -110,17 +110,17 @@ SCOLDING = re.compile(
     r"immoral|offensive|harmful|illegal|unacceptable|disrespectful|seek (?:professional )?help)\b",
     re.IGNORECASE,
 )
-"""Phrases of refusing and lecturing: `harsher` is a preferred answer with more of them."""
+"""Phrases of refusing and lecturing; `harsher`: the preferred answer has more of them."""
 
 
 def summarise_revisions(
     answers: Sequence[RevisedAnswer],
 ) -> dict[str, int | float | dict[str, float]]:
-    """Counts, and shares of what they are counted among.
+    """Metrics of the revisions: counts and shares.
 
-    `accuracy` is that of the answers which went through all rounds, before them and after each;
-    it is empty where nothing has a gold answer. `label_right`: of the `decided_pairs`, with one
-    right answer, those that prefer it.
+    `accuracy`: of the answers that went through all rounds, before them and after each; empty if
+    there is no gold answer. `label_right`: share of the `decided_pairs`, those with one right
+    answer, that prefer it.
     """
     outcomes = Counter(answer.outcome for answer in answers)
     whole = [answer for answer in answers if answer.outcome != "too_long"]
@@ -170,5 +170,5 @@ def check_pairs(answers: Sequence[RevisedAnswer], pool: Path) -> None:
 
 
 def rounded_share(count: int, total: int) -> float:
-    """`count` / `total`, 0 of nothing."""
+    """`count` / `total`, rounded; 0 if `total` is 0."""
     return round(count / total, 6) if total else 0.0

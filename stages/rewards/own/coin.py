@@ -1,4 +1,4 @@
-"""A reward that knows nothing, for a control: a coin, tossed by the completion itself."""
+"""Uninformative reward, for a control: a coin whose toss depends only on problem and completion."""
 
 import hashlib
 

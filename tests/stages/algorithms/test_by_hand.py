@@ -305,14 +305,12 @@ case(best_of_n.distinct_cost, 9.0, [2, 1], [10.0, 7.0], n=1)
 for KIND, SCORE in (("last", 0.5), ("min", 0.2), ("product", 0.09), ("mean", 1.6 / 3)):
     case(step_scores.KINDS[KIND], SCORE, [0.9, 0.2, 0.5])
     case(step_scores.KINDS[KIND], 0.3, [0.3])
-TREE, DISTINCT = a(0, 0, 0, 0), a(0, 1, 2, 3)
-case(step_scores.select_beam, [1, 3], a(0.2, 0.9, 0.4, 0.7), TREE, DISTINCT, keep=2)
-case(step_scores.select_beam, [0, 3], a(0.9, 0.2, 0.9, 0.8), TREE, a(5, 6, 5, 7), keep=2)
-case(step_scores.select_beam, [0, 3], a(0.9, 0.8, 0.1, 0.2), a(0, 0, 1, 1), DISTINCT, keep=1)
-case(step_scores.select_beam, [1, 2, 0], a(0.5, 0.9, 0.9, 0.5), TREE, DISTINCT, keep=3)
-case(step_scores.select_beam, [1, 0], a(0.2, 0.9), a(0, 0), a(0, 1), keep=3)
-refused(step_scores.select_beam, "finite", a(0.5, NAN), a(0, 0), a(0, 1), keep=1,
-    error=AssertionError)  # fmt: skip
+TREE = a(0, 0, 0, 0)
+case(step_scores.select_beam, [1, 3], a(0.2, 0.9, 0.4, 0.7), TREE, keep=2)
+case(step_scores.select_beam, [0, 3], a(0.9, 0.8, 0.1, 0.2), a(0, 0, 1, 1), keep=1)
+case(step_scores.select_beam, [1, 2, 0], a(0.5, 0.9, 0.9, 0.5), TREE, keep=3)
+case(step_scores.select_beam, [1, 0], a(0.2, 0.9), a(0, 0), keep=3)
+refused(step_scores.select_beam, "finite", a(0.5, NAN), a(0, 0), keep=1, error=AssertionError)
 MAJORITY = votes.majority_vote
 case(MAJORITY, [2 / 3, 2 / 3, 1], a(2, 1), a(True, False), num_unreadable=0, ns=[1, 2, 3])
 case(MAJORITY, [1 / 3, 2 / 3, 1], a(1), a(True), num_unreadable=2, ns=[1, 2, 3])
@@ -403,10 +401,6 @@ case(crossed_means.forecast_difference, near(1.983972 * 0.4 / 101**0.5, 3), ONE,
 # 3 seeds leave 0.02 / sqrt(3) (4.302653 + 1.060660) however many problems there are.
 case(crossed_means.detectable_difference, near([0.02 / 3**0.5 * 5.363313], 5), SEVERAL, DESIGN,
     num_seeds=3, num_problems=10**9)  # fmt: skip
-case(crossed_means.find_fewest, 7, lambda n: 1 / n, 1 / 7)
-case(crossed_means.find_fewest, 2, lambda n: 1 / n, -0.9)
-case(crossed_means.find_fewest, None, lambda n: 1 + 1 / n, 1.0)
-refused(crossed_means.find_fewest, "effect", lambda n: 1 / n, 0.0, error=AssertionError)
 
 # --- intervals ----------------------------------------------------------------------------------
 SETTINGS = {"num_resamples": 500, "confidence": 0.95, "seed": 3}

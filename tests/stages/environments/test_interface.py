@@ -287,17 +287,22 @@ def test_what_is_not_random_by_the_seed_alone_is_refused(value):
         check_replay(lambda: Guess(value), [ROW], preset(), 0)
 
 
-def test_what_seeds_the_global_generator_is_refused():
+@pytest.mark.parametrize("library", [random, np.random])
+def test_what_seeds_the_global_generator_is_refused_and_calls_apart_are_not(library):
     """Episodes are stepped in turn: each would go on with what the last one that started seeded."""
 
     def start(self, row, seed: int):
-        random.seed(seed)
+        self.call = IsolatedCalls(seed)
+        library.seed(seed % 2**32)
         return Guess.start(self, row, seed)
 
-    drawing = make(start=start, step=lambda *_: Reply(
-        messages=[{"role": "user", "content": f"{random.random()}"}]))  # fmt: skip
+    def make_drawing(step):
+        return make(start=start, step=lambda self, _: Reply(
+            messages=[{"role": "user", "content": f"{step(self)}"}]))  # fmt: skip
+
+    check_replay(make_drawing(lambda self: self.call(library.random)), [ROW], preset(), 0)
     with pytest.raises(ValueError, match=r"turn 1, messages\[0\]"):
-        check_replay(drawing, [ROW], preset(), 0)
+        check_replay(make_drawing(lambda _: library.random()), [ROW], preset(), 0)
 
 
 # --- time

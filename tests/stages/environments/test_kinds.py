@@ -3,6 +3,7 @@
 `EPISODES` has a script for each kind of `definition.Kind`; whoever adds a kind adds a row.
 """
 
+import inspect
 import json
 import random
 import re
@@ -16,6 +17,10 @@ from typing import Any, Literal, get_args
 import pytest
 from environments_installed import needs_environments
 from ruamel.yaml import YAML
+from transformers.utils.chat_template_utils import (
+    DocstringParsingException,
+    TypeHintParsingException,
+)
 
 from stages.environments import definition, own, trl
 from stages.environments.arithmetic import calculate
@@ -95,8 +100,8 @@ def test_calls_are_answered_in_order_and_other_errors_are_failures():
         Tools(add).answer(write_call("add", a=14))
 
 
-def test_a_function_without_a_type_hint_is_refused():
-    def unhinted(number):
+def test_a_function_without_a_type_hint_or_a_description_is_refused():
+    def double(number):
         """Doubles.
 
         Args:
@@ -104,8 +109,31 @@ def test_a_function_without_a_type_hint_is_refused():
         """
         return 2 * number
 
-    with pytest.raises(Exception, match="number"):
-        Tools(unhinted)
+    with pytest.raises(TypeHintParsingException, match="number"):
+        Tools(double)
+    double.__annotations__["number"] = int
+    assert Tools(double).answer(write_call("double", number=2))[0]["content"] == "4"
+    double.__doc__ = "Doubles."
+    with pytest.raises(DocstringParsingException, match="number"):
+        Tools(double)
+
+
+def test_a_function_that_no_call_can_fit_is_refused():
+    def starred(*numbers: int) -> int:
+        return sum(numbers)
+
+    def keyed(number: int, **others: int) -> int:
+        return number + len(others)
+
+    async def waiting(number: int) -> int:
+        return number
+
+    for function, word in ((starred, r"\*numbers"), (keyed, r"\*\*others"),
+                           (waiting, "async def")):  # fmt: skip
+        names = [*inspect.signature(function).parameters]
+        function.__doc__ = "Adds.\n\nArgs:\n" + "".join(f"    {name}: A.\n" for name in names)
+        with pytest.raises(ValueError, match=f"tool {function.__name__}: .*{word}"):
+            Tools(function)
 
 
 # --- shipped environments

@@ -11,7 +11,7 @@ import torch
 from tiny_rollouts import make_rollouts
 
 from stages.loops import rl
-from stages.loops.method import Method
+from stages.loops.method import HYPERPARAMETERS, OWN, Method
 from stages.rewards.completion_rewards import CompletionRewards
 
 METHODS = {
@@ -24,11 +24,15 @@ METHODS = {
     "batch_whitened": {"gamma": 1.0, "whiten_eps": 1e-8},
     "step_zscore": {"step_weight": 2.0, "ddof": 1, "eps": 1e-4},
 }
-"""Advantage -> numbers."""
+"""Advantage -> numbers; those of models, and yours, are in `test_definitions` alone."""
 
 
 def make_method(name):
     return Method(advantage=name, **METHODS[name])
+
+
+def test_every_advantage_of_rewards_is_a_row():
+    assert METHODS.keys() | {"gae", "teacher", OWN} == {*HYPERPARAMETERS["advantage"]}
 
 
 def group_of(totals, steps=None):

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from stages.auto import Facts
-from stages.models import label_prompting, model_tokenizer, prompting
+from stages.models import label_prompting, model_tokenizer, preparation, prompting
 from stages.models.turn_rendering import TurnRenderer
 from stages.records.preferences import RawLabelled, RawPreference
 from stages.records.problems import THOUGHTS, Exchange, Problem, Turn
@@ -228,7 +228,7 @@ def test_facts_of_the_data_for_auto():
             summary.add_demonstration(row.demonstration)
             ids = row.prompt.prompt_ids, row.demonstration.completion_ids
             lengths.append([*map(len, ids)])
-        measured = prompting.measure_data(summary, facts)
+        measured = preparation.measure_data(summary, facts)
         longest = [max(column) for column in zip(*lengths, strict=True)]
         assert [measured.prompt_tokens, measured.completion_tokens] == longest
         assert (measured.thinks, measured.train_prompts, measured.demonstrations) == (thinks, 3, 3)

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from stages import models
+from stages.algorithms import logprobs as chunked
 from stages.models import policy, process_head, scalar_head
 from stages.models.batch import Batch, Group, micro_batches
 from stages.models.policy import Policy
@@ -271,6 +272,19 @@ def test_likelihoods_have_gradients_on_request_alone_and_a_teacher_never():
         result.divergences.sum().backward()
     assert not gradients(other.model)
     assert other.model.training
+
+
+def test_only_predicting_positions_reach_the_output_matrix(monkeypatch):
+    seen, linear = [], chunked.linear
+
+    def spy(hidden, *args):
+        seen.append(len(hidden))
+        return linear(hidden, *args)
+
+    monkeypatch.setattr(chunked, "linear", spy)
+    (batch,) = micro_batches(make_groups()[:3], compute(), PAD, CPU)
+    Policy(load("llama"))(batch, temperature=1.0)
+    assert seen == [3 + 1 + 7 + 2 + 4 + 4 + 4]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,5 +1,7 @@
 """Chat templates that drop the thoughts of earlier turns, rewritten: what was sampled stays."""
 
+import gc
+import weakref
 from pathlib import Path
 
 import pydantic
@@ -137,3 +139,14 @@ def test_a_template_that_is_replaced_on_a_tokenizer_is_looked_at_again():
     assert takes_text_arguments(tokenizer)
     after = tokenizer.decode(renderer.render_new([ASK, PLAIN], [MORE], None))
     assert after == before.replace("<|im_start|>assistant", "Now <|im_start|>assistant")
+
+
+def test_few_of_the_tokenizers_that_were_looked_at_are_held():
+    seen = []
+    for _ in range(12):
+        tokenizer = make("tool HERMES")
+        takes_text_arguments(tokenizer)
+        seen.append(weakref.ref(tokenizer))
+    del tokenizer
+    gc.collect()
+    assert sum(held() is not None for held in seen) <= 8

@@ -16,12 +16,12 @@ BF16, CHECKPOINTED = {"dtype": "bfloat16"}, {"gradient_checkpointing": True}
 FOUR_LAYERS = BIGGER | {"num_hidden_layers": 4}
 FAST = [
     # entry point, changes
-    ("train_sft", {}), ("train_sft", BF16), ("train_dpo", {}),
-    ("train_sft", {"preset": {"name": "forward_kl"}}), ("train_dpo", CHECKPOINTED),
-    ("reward_preference", {"rank": 8}), ("reward_outcome", {}),
-    ("reward_process", {}), ("train_grpo", {}),
+    ("train_sft", {}), ("train_dpo", CHECKPOINTED), ("reward_preference", {"rank": 8}),
+    ("train_grpo", {}),
 ]  # fmt: skip
 SLOW = [
+    ("train_sft", BF16), ("train_sft", {"preset": {"name": "forward_kl"}}), ("train_dpo", {}),
+    ("reward_outcome", {}), ("reward_process", {}),
     ("train_dpo", BF16 | CHECKPOINTED | {"rank": 8}), ("train_grpo", BF16 | {"rank": 8}),
     ("train_grpo", {"rank": 8, "preset": {"name": "opd"}}), ("train_ppo", {"rank": 8}),
 ]  # fmt: skip
@@ -44,6 +44,7 @@ def test_the_peak_of_a_step(entry_point, changes):
     assert predict(trial) == pytest.approx(measure_peak(trial), rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_policy_that_waits_for_its_value_model_is_planned_as_it_is_trained():
     """Later steps have its gradients and moments, though the first ones do not."""
     at_once, waiting = (predict(make_trial("train_ppo", EMBEDDED,
@@ -54,14 +55,17 @@ def test_a_policy_that_waits_for_its_value_model_is_planned_as_it_is_trained():
 HELD = [
     # entry point, changes of the preset; weights in memory, gradients and moments as weights
     ("train_sft", {}, 4), ("train_sft", {"name": "forward_kl"}, 4 + 1), ("train_dpo", {}, 4),
-    ("train_grpo", {}, 4 + 1), ("train_grpo", {"name": "opd"}, 4 + 1),
-    ("train_grpo", {"name": "self_distillation"}, 4 + 1),
+    ("train_grpo", {}, 4 + 1),
+]  # fmt: skip
+HELD_SLOW = [
+    ("train_grpo", {"name": "opd"}, 4 + 1), ("train_grpo", {"name": "self_distillation"}, 4 + 1),
     # policy and value model, whose gradients come after each other; reference and reward model
     ("train_ppo", {}, 2 * 3 + 1 + 2),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("entry_point", "preset", "number"), HELD)
+@pytest.mark.parametrize(("entry_point", "preset", "number"),
+    [*HELD, *(pytest.param(*row, marks=pytest.mark.slow) for row in HELD_SLOW)])  # fmt: skip
 def test_a_step_of_few_tokens_holds_its_models(entry_point, preset, number):
     trial = make_trial(entry_point, EMBEDDED, rows=1, preset=preset)
     peak = predict(replace(trial, prompt=2, completion=2, samples=2))
@@ -106,7 +110,10 @@ def test_layers_to_measure():
     assert keep_layers(mixed, 6).layer_types == mixed.layer_types[:6]
 
 
-@pytest.mark.parametrize("shape", [EMBEDDED, BIGGER], ids=["embedded", "bigger"])
+@pytest.mark.parametrize("shape", [
+    pytest.param(EMBEDDED, id="embedded"),
+    pytest.param(BIGGER, id="bigger", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_the_peak_of_sampling(shape):
     rows, trial = 64, replace(make_trial("train_grpo", shape), entry_point="pool")
     with LiveMemory() as live:

@@ -4,6 +4,7 @@ Two seeds; 50 train, 40 preference, 10 dev and 20 test problems; demonstrations 
 A new entry point is a row of WORK, and of LENGTHS if its texts have other limits.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace as Section
 
@@ -241,6 +242,17 @@ def test_work_by_hand(name, monkeypatch):
 
 def test_every_entry_point_with_a_model_has_a_row():
     assert jobs.COUNTED.keys() <= {row[0] for row in WORK.values()}
+
+
+def test_two_completions_make_one_pair(monkeypatch):
+    two = {**CONTENT, "sampling": {**CONTENT["sampling"], "preference": {"num_samples": 2}}}
+    plan = replace(PLAN, content=two)
+    trained = stage("train_dpo", "pairs/judge", dpo=Section(**ONE))
+    assert jobs.forecast_work(trained, plan, MODEL).tokens == 2 * 40 * 1 * 40
+    request = Section(message=lambda *_: 80 * "x", draw_principle=lambda _: None)
+    monkeypatch.setattr(jobs, "Prompts", lambda **_: request)  # 20 tokens
+    work = jobs.forecast_work(stage("label_judge", "pools/sft", preset=SILENT), plan, MODEL)
+    assert work.forward == passes(2 * (40 + 10 + 12 * 10), 90, 1)  # the attacks on 10 of dev
 
 
 def test_lengths_of_prepared_rows_by_hand():

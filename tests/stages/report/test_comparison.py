@@ -363,8 +363,8 @@ DESIGN = Design(num_seeds=3, num_problems=100, num_samples=8, num_differences=4,
 def test_of_100_experiments_80_detect_the_forecast_difference(num_seeds):
     design = DESIGN._replace(num_seeds=num_seeds)
     expected, stream = forecast.forecast_comparison(design), np.random.default_rng(num_seeds)
-    seed = stream.normal(expected.detectable, 0.01, (num_seeds, 1, 3000))
-    problem = stream.normal(0.0, 0.1, (1, 100, 3000))
+    seed = stream.normal(expected.detectable, 3e-4**0.5, (num_seeds, 1, 3000))
+    problem = stream.normal(0.0, 0.025**0.5, (1, 100, 3000))
     sample = stream.normal(0.0, (0.27 / 8) ** 0.5, (num_seeds, 100, 3000))
     means = crossed_means.estimate_means(seed + problem + sample, confidence=0.95)
     detected = means.p_value <= 0.05 / design.num_differences

@@ -37,6 +37,7 @@ from stages.report import (
     episode_comparison,
     experiment,
     markdown,
+    page,
     plots,
     stage_metrics,
     tables,
@@ -273,7 +274,7 @@ def test_without_gold_answers_the_report_is_of_rewards(run):
     assert controls.WITHOUT_ANSWERS in metrics["verdict"]
     assert not (compare.OUTPUT / "plots/accuracy.svg").exists()
     lines.write_lines(Path("data/evaluations/dpo/0/per_problem.jsonl"), rows[1:])
-    with pytest.raises(ValueError, match=r"problems.*found 40 and 39"):
+    with pytest.raises(ValueError, match=r"rows of the test split.*found 40 and 39"):
         compare.main()
 
 
@@ -593,3 +594,12 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         write_run()
         GOLDEN.write_text(strip(read(Path(), "report.md")), encoding="utf-8")
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("a\tb\nc é 日本語 \u0645\u0631\u062d\u0628\u0627 👩\u200d👩", None),
+    ("\x1b[2J\x07\x9b31m \r\x00\b\x7f \u202e\u2066\u200f\u061c",
+     "\\x1b[2J\\x07\\x9b31m \\r\\x00\\x08\\x7f \\u202e\\u2066\\u200f\\u061c"),
+])  # fmt: skip
+def test_what_would_be_invisible_is_escaped_and_nothing_else(text, expected):
+    assert page.escape_invisible(text) == (text if expected is None else expected)

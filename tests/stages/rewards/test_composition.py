@@ -251,6 +251,12 @@ def test_joined_batches_keep_their_order_their_steps_and_their_means():
     assert join_rewards([CompletionRewards(totals=[1.0])]).step_rewards is None
 
 
+@pytest.mark.parametrize("grid", [{"step_rewards": STEPS}, {"step_ends": ENDS}])
+def test_step_rewards_have_their_ends(grid):
+    with pytest.raises(ValueError, match="together"):
+        CompletionRewards(totals=[0.0, 0.0], **grid)
+
+
 def test_each_completion_is_checked_against_the_gold_answer_of_its_own_prompt():
     drawn = Answers(["#### 7", "#### 8", "#### 8", "no idea"], ["7", "8"], group_size=2)
     assert rollout_rewards.check_answers(drawn) == [True, False, True, False]

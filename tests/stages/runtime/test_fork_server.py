@@ -124,6 +124,24 @@ def test_the_forked_work_ends_with_whom_it_is_for_and_none_stays(victim, number,
         assert (tmp_path / "tidied").exists()
 
 
+def test_the_forked_work_of_a_killed_stage_is_killed_while_dvc_goes_on(dvc, tmp_path):
+    (tmp_path / "wait.py").write_text("input()")
+    program, working = dvc("check.py", "stage.py hang", "wait.py"), tmp_path / "working"
+    wait_until(lambda: working.exists() and working.read_text(), "the work", 60)
+    worker = psutil.Process(int(working.read_text()))
+    [stage] = psutil.Process(program.pid).children()
+    try:
+        stage.kill()
+        wait_until(lambda: not is_running(worker.pid), "its end", 30)
+        assert program.poll() is None
+    finally:
+        with suppress(psutil.Error):
+            worker.kill()
+        output, _ = program.communicate("\n", timeout=60)
+    assert output.splitlines()[-2:] == ["status -9", "status 0"]
+    assert not (tmp_path / "tidied").exists()
+
+
 def test_a_stage_with_a_closed_stream_works_by_itself(dvc, tmp_path):
     (tmp_path / "closed.py").write_text(f"import os\nos.close(1)\n{STAGE}")
     output, _ = dvc("check.py", "closed.py exit 3").communicate(timeout=120)

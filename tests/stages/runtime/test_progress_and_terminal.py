@@ -157,6 +157,21 @@ def test_a_text_with_the_end_of_a_line_is_no_bar_and_is_shown(tmp_path):
     assert "Half" not in shown
 
 
+def test_a_bar_within_another_is_drawn_in_its_place(monkeypatch):
+    drawn, (ours, theirs) = [], pty.openpty()
+    monkeypatch.setattr(terminal, "is_terminal", lambda: True)
+    monkeypatch.setattr(terminal, "draw", drawn.extend)
+    with os.fdopen(theirs, "w") as stream:
+        terminal.escape_output(stream)
+        for text in ("\router 10%", "\n", "\rinner 5%", terminal.UP, "\n\n", "\rinmost 1%",
+                     2 * terminal.UP, "\r          ", "\n"):  # fmt: skip
+            stream.write(text)
+        stream.write("saved\n")
+        stream.flush()
+        assert os.read(ours, 99) == b"\x1b[Jsaved\r\n"
+    assert drawn == ["outer 10%", "inner 5%", "inmost 1%", ""]
+
+
 @pytest.mark.parametrize(("columns", "rows"), [(40, 24), (20, 4)])
 def test_drawn_lines_neither_wrap_nor_go_below_the_screen(columns, rows, monkeypatch):
     written = []

@@ -107,8 +107,8 @@ BROKEN = {
     "a zip archive": (b"PK\x03\x04\x14\0" + LINES, "Unpack"),
     "a tar archive": (TAR, "Unpack"),
     "a packed tar archive": (gzip.compress(TAR), "Unpack"),
-    "zeros": (bytes(1000), "no text"),
-    "a picture": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "no text"),
+    "zeros": (bytes(1000), "not UTF-8 text"),
+    "a picture": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not UTF-8 text"),
 }
 
 

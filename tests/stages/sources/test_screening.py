@@ -200,6 +200,11 @@ def test_a_report_describes_what_is_read_of_each_split(tmp_path):
 
 def test_other_tasks_are_made_of_generated_problems_alone():
     mixture = MixtureConfig(judge=0.5, critique=0.0, revise=0.5, max_prompt_tokens=192)
+    config = ADAPTER.validate_python(WORDS)
+    problems = catalogue.read_source(config, 0).problems
+    exchanges = catalogue.make_exchanges(config, mixture, problems, 0)
+    assert {row.task for row in exchanges} == {"judge", "revise"}
+    assert catalogue.make_exchanges(config, None, problems, 0) == []
     files = {"source": {"path": "a.jsonl"}, "prompt_template": "{question}", "max_prompt_tokens": 9,
              "max_completion_tokens": 9, "max_bad_share": 0.1,
              "shares": {"preference": 0.1, "dev": 0.1, "test": 0.1}}  # fmt: skip

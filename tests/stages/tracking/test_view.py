@@ -191,6 +191,40 @@ def test_a_change_adds_what_was_executed_and_its_reversal_adds_nothing() -> None
     assert tags["evaluate sft"][note] == runs["evaluate sft"].data.tags[note], "of its own parent"
 
 
+def test_a_run_that_the_store_refuses_is_named_and_keeps_out_no_other(caplog, monkeypatch) -> None:
+    made = make_pipeline()
+    params = made.stages["train@sft"]["params"]["params.yaml"]
+    made.add("train@sft", params={"params.yaml": params | {"x" * 251: 1}})  # MLflow takes 250
+    for _ in range(2):  # the manifest lacks a run, so it is filled anew
+        caplog.clear()
+        sync()
+        (warning,) = caplog.messages
+        assert warning.startswith("MLflow refuses the run of train@sft, and")
+        assert "250" in warning
+        runs = View().runs()
+        unfinished = [name for name in runs if store.COMPLETE not in runs[name].data.tags]
+        assert {name.split()[0] for name in unfinished} == {"manifest", "train"}
+        assert (len(runs), "train sft" in unfinished) == (6, True)
+        assert runs["train dpo"].data.metrics["accuracy"] == 0.5
+    monkeypatch.setattr(store, "escape_key", lambda text: text[:250])  # it is mended
+    assert sync() == 2
+    assert all(store.COMPLETE in run.data.tags for run in View().runs().values())
+
+
+def test_while_stages_run_a_refusal_is_named_once_and_what_is_missing_is_an_outage(
+    place, caplog
+) -> None:
+    named = set[str]()
+    with store.connect(place) as target:
+        run = target.run(view.EXECUTION, "a", name="train", started=RECORD["started"], tags={})
+        for name in ("train", "train", "sample"):
+            with store.naming_refusals(name, named):
+                target.log_params(run.run_id, {"x" * 251: 1})
+        with pytest.raises(store.OUTAGES), store.naming_refusals("train"):
+            target.client.get_run("0" * 32)
+    assert [text.split()[5] for text in caplog.messages] == ["train,", "sample,"]
+
+
 def test_results_from_elsewhere_are_found_or_added_without_times(monkeypatch) -> None:
     made = make_pipeline()
     sync()
