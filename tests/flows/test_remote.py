@@ -246,6 +246,8 @@ def test_a_finished_seed_travels_whole_or_not_at_all(toy, remote, visit, capsys)
     assert seeds.fetch(visit(other), "prepare", 1) is DONE
     shutil.rmtree(there)
     (archive,) = (remote / "seeds").rglob("*.tar")
+    shutil.copy(archive, archive.with_name(f"{'0' * len(key)}-2.tar"))  # of other inputs
+    assert [seed for seed, _ in seeds.list_archives(visit(other), "prepare", key)] == [1]
     whole = archive.read_bytes()
     for damaged in (whole.replace(b"of seed 1", b"of seed 2"), whole[:-9000], b"x"):
         assert damaged != whole
