@@ -510,7 +510,7 @@ def test_passes_add_up_beside_the_sizes_of_models_that_did_nothing():
         (lambda: unpaired(replace(PAIRS[0], chosen_insertions=[[2, [7]]])), "pairs"),
         (lambda: draws(3, num_steps=1, batch_size=4, seed=0), "4 prompts"),
         # before anything is learned
-        (lambda: next(process_steps([labelled([1.0]), labelled([1.0] * 70)], [[0]])), "cut"),
+        (lambda: next(process_steps([labelled([1.0]), labelled([1.0] * 70)], [[0]])), "leave out"),
         *(
             (lambda keys=keys: PreferencePreset.model_validate(keys), word)
             for keys, word in (
