@@ -194,7 +194,7 @@ def adder(stage_world, monkeypatch, caplog):
 
 @pytest.mark.parametrize(("old", "new", "words"), [
     ("self.total, self.turn =", "Adder.total, self.turn =", "beside others"),
-    ('row["id"]}', '" ".join({f"{row[\'id\']}{n}" for n in range(9)})}', "in each process"),
+    ('row["id"]}', '" ".join({f"{row[\'id\']}{n}" for n in range(9)})}', "between processes"),
 ])  # fmt: skip
 def test_an_environment_that_answers_otherwise_elsewhere_is_refused(
     old, new, words, adder, stage_world, monkeypatch
