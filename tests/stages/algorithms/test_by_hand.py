@@ -447,6 +447,8 @@ for TRUTH in (a(-1, -1), a(0, 1)):
     refused(RATES, "erroneous", a(0, 0), TRUTH, np.arange(2), **SETTINGS)
     refused(error_detection.best_threshold, "erroneous", [[0.5, 0.5]] * 2, TRUTH.tolist())
 case(error_detection.best_threshold, (0.5, 1.0), [[0.9, 0.4], [0.8, 0.6]], [1, -1])
+# The error of the third is never found, and its scores part no gap.
+case(error_detection.best_threshold, (0.5, 2 / 3), [[0.9, 0.4], [0.8, 0.6], [0.5, 0.5]], [1, -1, 1])
 # (0.2, 0.3] and (0.4, 0.9] have one of two errors each: the middle of the wider.
 case(error_detection.best_threshold, (0.65, 2 / 3), [[0.3, 0.2], [0.9, 0.4], [0.95]], [1, 1, -1])
 for SCORES, TRUTH in (
