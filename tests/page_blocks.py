@@ -17,11 +17,11 @@ WHERE = re.compile(r"not\s+run\s+in\s+tests|(?<![\w/])((?:tests|\.ci)/[\w./-]+)`
 @dataclass(frozen=True)
 class Command:
     words: tuple[str, ...]
-    """Without settings of variables before it."""
+    """Words without the settings of variables before them."""
     place: str
-    """Words on where it runs: those of its own comment, or of its block."""
+    """Words on where it runs, from its comment or the text above its block."""
     folder: Path
-    """In which it runs: the root, or that of a `cd` above it."""
+    """Folder in which it runs: the root, or that of a `cd` before it."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Block:
     language: str
     text: str
     above: str
-    """The paragraph that ends above it."""
+    """Paragraph above it."""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
 
     @property
     def kind(self) -> str:
-        """What the tests do with it, by its language and how it begins; "": nothing."""
+        """Kind of test, by language and first line; "" if it has none."""
         match self.language:
             case "mermaid" | "text":
                 return self.language  # a drawing; what a command prints, or a formula
@@ -85,13 +85,13 @@ def split_comment(line: str) -> tuple[str, str]:
 def find_place(text: str) -> str:
     match = WHERE.search(text)
     if match and match[1] and not (ROOT / match[1].rstrip(".")).exists():
-        raise ValueError(f"there is no {match[1]}, of which a page says that it runs something")
+        raise ValueError(f"a page says that {match[1]} runs something: there is no such file")
     return match[0] if match else ""
 
 
 @cache
 def list_pages() -> list[Path]:
-    """All but reports, which programs write; what git ignores is none."""
+    """Pages that git tracks or could, except reports, which programs write."""
     listed = ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", "*.md"]
     names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.splitlines()
     return [

@@ -1,4 +1,4 @@
-"""Words of a command, read by the command's own parser and by nothing behind it."""
+"""Parsing of a command's words by the command's own parser, without its work."""
 
 import argparse
 import ast
@@ -25,11 +25,11 @@ ROOT = Path(__file__).parents[1]
 
 
 class ParsedError(Exception):
-    """The words were read: what follows is the work, which is not done here."""
+    """Raised once the words are parsed, in place of the work."""
 
 
 def parse(words: Sequence[str], folder: Path = ROOT) -> None:
-    """Read the words of a command in a folder; an exception where its parser refuses them."""
+    """Parse the words of a command in a folder; raise an exception if its parser refuses them."""
     program, *arguments = words
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -39,13 +39,13 @@ def parse(words: Sequence[str], folder: Path = ROOT) -> None:
 
 
 def has_parser(words: Sequence[str], folder: Path) -> bool:
-    """Whether there is one for the program; none for a script that is not of this repository."""
+    """Whether the program has a parser here; a script outside of this repository has none."""
     is_script = words[0] == "python" and words[1].endswith(".py")
     return words[0] in PARSERS and (not is_script or (folder / words[1]).exists())
 
 
 def check_word(word: str) -> None:
-    """A stage of a row, a source file or a key of params.yaml is there."""
+    """Assert that a stage of a row, a source file or a key of params.yaml exists."""
     params = read_yaml(ROOT / "params.yaml")
     if match := re.fullmatch(r"(\w+)@([\w-]+)", word):
         rows = {name for table in TABLES for name in params[table]}
@@ -90,7 +90,7 @@ def parse_python(words: Sequence[str]) -> None:
 
 
 def parse_module(module: ModuleType, words: Sequence[str]) -> None:
-    """By its `main` up to the end of parsing; without a parser by its arguments and its help."""
+    """Call `main` up to the end of parsing; without a parser, compare words with its help."""
     main, source = module.main, inspect.getsource(module)
     inspect.signature(main).bind(*(words if inspect.signature(main).parameters else ()))
     if not re.search(r"\.parse_(known_)?args\(", source):
@@ -196,8 +196,8 @@ def parse_transformers(words: Sequence[str]) -> None:
 
 
 PARSERS: dict[str, Callable[[Sequence[str]], None]] = {
-    name.removeprefix("parse_"): function
-    for name, function in list(globals().items())
-    if name.startswith("parse_") and name not in ("parse_row", "parse_module", "parse_click")
-}
-"""Program -> what reads its words."""
+    "posttrain": parse_posttrain, "python": parse_python, "pip": parse_pip, "dvc": parse_dvc,
+    "prefect": parse_prefect, "pytest": parse_pytest, "torchrun": parse_torchrun,
+    "mlflow": parse_mlflow, "hf": parse_hf, "transformers": parse_transformers,
+}  # fmt: skip
+"""Program -> function that parses its words."""
