@@ -1,6 +1,6 @@
 """Compare the policies, and write the report.
 
-    python -m stages.compare
+    python -m stages compare
 
 Reads the evaluations, transcripts and trainings of all policies, and the metrics of every other
 row. Writes `data/report/`: `report.html` (one page that opens from disk), `report.md`,
@@ -22,7 +22,7 @@ from stages.params import load_config
 from stages.report import headlines
 from stages.report.evaluation_config import EvaluationConfig
 from stages.rows import DATA
-from stages.runtime import outputs, process, runs
+from stages.runtime import outputs, runs
 
 OUTPUT = DATA / "report"
 
@@ -56,7 +56,3 @@ def main() -> None:
                 {"mean_accuracy"} if measured.has_answers else {k for k in values if "reward/" in k}
             )
             run.log(0, {f"{name}/{key}": values[key]["value"] for key in sorted(headline)})
-
-
-if __name__ == "__main__":
-    process.run(main)

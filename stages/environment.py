@@ -20,7 +20,6 @@ from stages.loops.run import Run
 from stages.models.prompting import fill_template
 from stages.records import lines
 from stages.records.problems import Prompt
-from stages.runtime import process
 from stages.sources.catalogue import PreparationConfig
 
 
@@ -93,7 +92,3 @@ def write_message(prompt: Prompt, template: str) -> str:
         f"prompt is a conversation: take an environment with rows of its own, "
         f"`starts: {{train: 512, dev: 64, test: 256}}`"
     )
-
-
-if __name__ == "__main__":
-    process.run(main)

@@ -35,7 +35,6 @@ from stages.rewards import pool_scores, problem_evaluation, reward_file
 from stages.rewards.problem_evaluation import ProblemResult, ScoredPrompt
 from stages.rewards.reward_file import RewardFile
 from stages.rows import DATA
-from stages.runtime import process
 from stages.seeding import derive_seed
 
 REWARDS = DATA / "rewards"
@@ -139,7 +138,3 @@ def evaluate_problems(
         sum_right += result.mean_accuracy
         run.progress.watch({"right": sum_right / len(results)})
     return results, unchecked
-
-
-if __name__ == "__main__":
-    process.run(main)

@@ -21,7 +21,6 @@ from stages.loops.run import Run
 from stages.records import lines
 from stages.records.episodes import EPISODES, FAILED, FINISHED, Episode
 from stages.records.preferences import Preference
-from stages.runtime import process
 
 
 class EpisodePairsPreset(Params):
@@ -85,7 +84,3 @@ def pair_episodes(episodes: Sequence[Episode], max_pairs: int) -> list[Preferenc
             rejected_insertions=rejected_insertions,
         ))  # fmt: skip
     return preferences
-
-
-if __name__ == "__main__":
-    process.run(main)

@@ -39,7 +39,6 @@ from stages.report import judge_quality
 from stages.rewards.feedback import injections, judging, revisions
 from stages.rewards.feedback.judging import LabelRule, PairToJudge
 from stages.rewards.feedback.prompts import Prompts, Style
-from stages.runtime import process
 from stages.sampler import Judge
 from stages.seeding import derive_seed
 
@@ -207,7 +206,3 @@ def revise_answers(run: Run) -> dict[str, Any]:
     run.write("triples.jsonl", triples)
     measured = size.measure_policy(row.policy, run.seed, config.model)
     return metrics | work.summarise_training(history, {"policy": measured})
-
-
-if __name__ == "__main__":
-    process.run(main)

@@ -32,7 +32,6 @@ from stages.report import judge_quality
 from stages.rewards.feedback import judging
 from stages.rewards.feedback.judging import LabelRule, PairToJudge
 from stages.rewards.feedback.prompts import Prompts
-from stages.runtime import process
 from stages.seeding import derive_seed
 
 PROMPTS = Prompts(style="short", constitution="none")
@@ -118,7 +117,3 @@ def ask_labeller(prefer: Prefer, prompt: Prompt, first: str, second: str) -> flo
             f"{probability}, {place}"
         )
     return probability
-
-
-if __name__ == "__main__":
-    process.run(main)

@@ -40,7 +40,6 @@ from stages.records import lines
 from stages.records.preferences import LABELLED, RawLabelled, RawPreference
 from stages.records.problems import BadRow, Prompt
 from stages.rows import DATA, PROMPTS
-from stages.runtime import process
 from stages.sources import preference_files, problem_files, quarantine, step_files
 from stages.sources.containers import Place
 from stages.sources.problem_files import SourceReport
@@ -189,7 +188,3 @@ def read_steps(run: Run) -> dict[str, Any]:
         run.write(f"{side}.jsonl", rows)
     run.write("quarantine.jsonl", quarantined)
     return metrics
-
-
-if __name__ == "__main__":
-    process.run(main)

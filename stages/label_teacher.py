@@ -25,7 +25,7 @@ from stages.config import Params
 from stages.loops.run import Run
 from stages.records import pools
 from stages.records.problems import TEACHER
-from stages.runtime import outputs, process
+from stages.runtime import outputs
 
 
 class TeacherPreset(Params):
@@ -66,7 +66,3 @@ def write_demonstrations(run: Run) -> dict[str, Any]:
     }
     run.log(0, metrics)
     return metrics | {"teacher": run.row.policy, "pool_policy": origin["policy"]}
-
-
-if __name__ == "__main__":
-    process.run(main)

@@ -21,7 +21,6 @@ from stages.config import Params
 from stages.loops.run import Run
 from stages.records import pools
 from stages.rewards import verifier_labels
-from stages.runtime import process
 from stages.seeding import derive_seed
 
 
@@ -121,7 +120,3 @@ def select_demonstrations(run: Run) -> dict[str, Any]:
     run.progress.watch({"kept": metrics["kept"]})
     run.write("demonstrations.jsonl", (row for problem in selected for row in problem))
     return metrics
-
-
-if __name__ == "__main__":
-    process.run(main)

@@ -109,11 +109,9 @@ def load_own_module(folder: str, word: str, files: Collection[str] | None = ()) 
     try:
         with restored_settings(), exit_is_error():
             return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name == name:
-            raise ValueError(f"there is no {path}: write it, or correct its name") from None
-        raise ValueError(f"{path} cannot be imported: {describe_error(error)}") from error
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == name:
+            raise ValueError(f"there is no {path}: write it, or correct its name") from None
         raise ValueError(f"{path} cannot be imported: {describe_error(error)}") from error
 
 

@@ -36,7 +36,6 @@ from stages.records.episodes import (
     StartProblem,
     summarise_episodes,
 )
-from stages.runtime import process
 from stages.seeding import derive_seed
 
 # Starts per call of the engine: enough to fill its batches, few enough to show progress.
@@ -164,7 +163,3 @@ def count_work(episodes: Sequence[Episode]) -> dict[str, int]:
         positions=sum(prompts.values()) + num_tokens,
         outputs=sum(episode.num_sampled_tokens for episode in episodes),
     )
-
-
-if __name__ == "__main__":
-    process.run(main)

@@ -61,7 +61,6 @@ from stages.report import reward_quality
 from stages.report.evaluation_config import Bins, EvaluationConfig
 from stages.rewards import pool_scores, reward_file, verifier_labels
 from stages.rewards.reward_file import Aggregate
-from stages.runtime import process
 from stages.seeding import derive_seed
 
 
@@ -264,7 +263,3 @@ def train_process(run: Run) -> dict[str, Any]:
         "heldout": process_reward.measure_quality(heldout, scores, preset.targets),
         "accuracy": accuracy,
     }
-
-
-if __name__ == "__main__":
-    process.run(main)

@@ -19,7 +19,7 @@ from stages.rewards import reward_file
 from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile
 from stages.rows import BASE, Row
-from stages.runtime import outputs, process
+from stages.runtime import outputs
 
 
 class Config(Params):
@@ -67,7 +67,3 @@ def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
     content = RewardFile(kind="rule", model=kind, composition=composition, aggregate=aggregate,
                          own=own_file, own_digest=digest)  # fmt: skip
     return content, models
-
-
-if __name__ == "__main__":
-    process.run(main)

@@ -30,7 +30,7 @@ from stages.loops.run import Run
 from stages.models import model_tokenizer, row_policy, size
 from stages.records import temperatures
 from stages.records.temperatures import SampledFile
-from stages.runtime import outputs, process
+from stages.runtime import outputs
 
 HELDOUT = "heldout"
 
@@ -142,7 +142,3 @@ def sample(run: Run, name: str, pools: dict[str, PoolRequest]) -> dict[str, Any]
     return pool_sampling.write_pools(
         pools, sampler, decode, size.measure_policy(name, seed, config.model), run
     )
-
-
-if __name__ == "__main__":
-    process.run(main)

@@ -31,7 +31,6 @@ from stages.report import step_label_quality
 from stages.report.step_label_quality import AuditConfig
 from stages.rewards import step_solutions
 from stages.rewards.step_solutions import Problems
-from stages.runtime import process
 from stages.seeding import derive_seed
 
 
@@ -112,7 +111,3 @@ def count(run: Run, parts: Parts, limit: int, decode: Decode) -> Iterator[Prefix
     steps = run.parts("prefixes", work, PrefixCount)
     for step in run.track(steps, unit="completions", sizes=sizes):
         yield from step.rows
-
-
-if __name__ == "__main__":
-    process.run(main)

@@ -188,7 +188,7 @@ def build_import_graph(root: Path, *packages: str) -> grimp.ImportGraph:
 
 def list_entries(root: Path) -> list[str]:
     """Dotted names of the modules that commands and rows of stages name, sorted."""
-    main = '\nif __name__ == "__main__":'
+    main = "\ndef main("
     modules = (root / PACKAGE).glob("[!_]*.py")
     paths = [path for path in modules if main in path.read_text(encoding="utf-8")]
     for package in OWN_PACKAGES:

@@ -24,7 +24,6 @@ from stages.models.policy import Policy
 from stages.models.sharding import shard_model
 from stages.records import lines
 from stages.records.preferences import LABELLED, UnpairedExample, read_pairs
-from stages.runtime import process
 from stages.seeding import derive_seed
 
 
@@ -99,7 +98,3 @@ def start_loop(
         ref = logprobs[0].view(-1, 2)
         steps = preference.train(model, examples, ref, batches, preset, sizes, run.resume())
     return len(batches), steps, ref_logprobs.count_passes(completions, run.config.compute)
-
-
-if __name__ == "__main__":
-    process.run(main)

@@ -60,7 +60,7 @@ from stages.records import lines
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards import reward_file
 from stages.rows import Row
-from stages.runtime import gpu_slot, process
+from stages.runtime import gpu_slot
 from stages.runtime.forked_process import ForkedProcess
 from stages.sampler import ColocatedSampler
 from stages.seeding import derive_seed
@@ -309,7 +309,3 @@ def measure_models(models: RlModels, row: Row, seed: int) -> dict[str, dict[str,
     if is_reward and reward_file.read_reward(row.source).model is not None:
         sizes["scorer"] = size.measure_scorer(reward_file.model_path(row.source, seed))
     return sizes
-
-
-if __name__ == "__main__":
-    process.run(main)

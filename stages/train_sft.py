@@ -28,7 +28,6 @@ from stages.models.sharding import shard_model
 from stages.records import lines
 from stages.records.episodes import EPISODES, Episode
 from stages.records.problems import NO_SOLUTIONS, TEACHER, Demonstration
-from stages.runtime import process
 from stages.seeding import derive_seed
 
 FINAL = {"loss/nll": "final_loss", "loss/forward_kl": "final_forward_kl"}
@@ -117,7 +116,3 @@ def read_demonstrations(folder: Path) -> list[Demonstration]:
     if not demonstrations:
         raise ValueError(f"{path}: expected demonstrations to imitate, found none. {remedy}")
     return demonstrations
-
-
-if __name__ == "__main__":
-    process.run(main)

@@ -94,7 +94,7 @@ def trace(root: Path) -> dict[str, list[str]]:
 
 
 def test_the_code_of_an_entry_point_is_what_it_imports_and_no_more(tmp_path):
-    main = '\nif __name__ == "__main__":\n    main()\n'
+    main = "\ndef main():\n    pass\n"
     for name, text in SOURCES.items():
         path = tmp_path / f"stages/{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
