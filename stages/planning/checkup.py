@@ -266,11 +266,10 @@ def measure_speed(model: Model, machine: Machine, plan: Plan) -> Mapping[Arithme
         "compute": content["compute"], "prompt": max(1, round(plan.data.prompt)),
         "completion": max(1, round(plan.data.completion)),
         "batch_size": content["sft"]["batch_size"],
-        "num_processes": 1 if machine.is_gpu else side_by_side,
     }  # fmt: skip
     chosen = find_arithmetic(plan)
     arithmetics = [chosen] if machine.is_gpu else [*dict.fromkeys((*speed.USUAL, chosen))]
-    return speed.measure_rates(request, arithmetics, side_by_side if machine.is_gpu else 1)
+    return speed.measure_rates(request, arithmetics, side_by_side)
 
 
 REMEDIES = (

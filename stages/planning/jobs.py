@@ -30,6 +30,8 @@ from stages.tables import ENVIRONMENTS, EPISODES, PAIRS, POLICIES, POOLS, REWARD
 Content = Mapping[str, Any]
 OF_POLICIES = ("sample", "evaluate")
 """Stages that each policy has besides its training."""
+DATA_TABLES = (PAIRS, STEPS, POOLS, EPISODES, ENVIRONMENTS)
+"""Tables whose rows are made from each other without training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,14 +120,23 @@ def max_lengths(stage: Stage, plan: Plan) -> tuple[int, int]:
     return prompt, completion
 
 
+def trace_inputs(on: str, plan: Plan) -> dict[str, Content]:
+    """Table -> row, for the rows that the folder `on` was made from, the nearest first.
+
+    It ends where models are trained: what a reward or a policy learned from is no input.
+    """
+    rows = dict[str, Content]()
+    table, _, name = on.partition("/")
+    while table in DATA_TABLES and name in plan.rows.get(table, {}):
+        rows[table] = plan.rows[table][name]
+        table, _, name = rows[table].get("on", "").partition("/")
+    return rows
+
+
 def find_environment(stage: Stage, plan: Plan) -> EnvironmentPreset | None:
     """Preset of the environment in which the stage plays, or whose episodes it learns from."""
-    table, _, name = stage.words.get("on", "").partition("/")
-    while table in (PAIRS, EPISODES) and name in plan.rows.get(table, {}):
-        table, _, name = plan.rows[table][name]["on"].partition("/")
-    if table != ENVIRONMENTS:
-        return None
-    return EnvironmentPreset.model_validate(plan.presets[plan.rows[ENVIRONMENTS][name][PRESET]])
+    row = trace_inputs(stage.words.get("on", ""), plan).get(ENVIRONMENTS)
+    return row and EnvironmentPreset.model_validate(plan.presets[row[PRESET]])
 
 
 def count_starts(environment: EnvironmentPreset, split: str, plan: Plan) -> int:
@@ -141,20 +152,17 @@ def _longest_sample(plan: Plan, *samplings: str) -> int:
 
 def _longest_written(on: str, plan: Plan) -> tuple[int, int]:
     # Lengths of the longest prompt and completion in the folder `on`.
-    table, _, name = on.partition("/")
-    if table == POOLS:
-        split = plan.rows[POOLS][name]["split"]
-        return plan.data.longest[0], _longest_sample(plan, split, "heldout")
-    if table not in (PAIRS, STEPS):
-        return plan.data.longest
-    words = plan.rows[table][name]
-    preset = plan.presets[words[PRESET]]
-    if words["by"] == "people":
-        # For people's rows, only the length of both together is known.
-        prompt = min(plan.data.longest[0], preset["max_tokens"] - 1)
-        return prompt, preset["max_tokens"] - prompt
-    prompt, completion = _longest_written(words["on"], plan)
-    return prompt, max(completion, preset.get("max_new_tokens", 0))
+    rows, (prompt, completion) = trace_inputs(on, plan), plan.data.longest
+    if POOLS in rows:
+        completion = _longest_sample(plan, rows[POOLS]["split"], "heldout")
+    for row in (rows[table] for table in (PAIRS, STEPS) if table in rows):
+        preset = plan.presets[row[PRESET]]
+        if row["by"] == "people":
+            # For people's rows, only the length of both together is known.
+            prompt = min(prompt, preset["max_tokens"] - 1)
+            return prompt, preset["max_tokens"] - prompt
+        completion = max(completion, preset.get("max_new_tokens", 0))
+    return prompt, completion
 
 
 def list_scorers(reward: str, plan: Plan) -> tuple[str, ...]:
@@ -198,16 +206,15 @@ def count_completions(stage: Stage, plan: Plan) -> int:
 
 def pool_split(stage: Stage, plan: Plan) -> str:
     """Split of the problems in the pool from which the stage's input was made."""
-    words: Mapping[str, Any] = stage.words
-    while (table := words.get("on", "").partition("/"))[0] in (PAIRS, STEPS):
-        words = plan.rows[table[0]][table[2]]
-    return plan.rows[POOLS].get(table[2], {}).get("split", "preference")
+    pool = trace_inputs(stage.words.get("on", ""), plan).get(POOLS, {})
+    return pool.get("split", "preference")
 
 
 def label_preset(stage: Stage, plan: Plan) -> Content:
     """Preset that labelled the steps or pairs that the stage learns from."""
-    table, _, name = stage.words.get("on", "").partition("/")
-    return plan.presets.get(plan.rows[table][name][PRESET], {}) if table in (PAIRS, STEPS) else {}
+    rows = trace_inputs(stage.words.get("on", ""), plan)
+    labels = rows.get(PAIRS) or rows.get(STEPS)
+    return plan.presets[labels[PRESET]] if labels else {}
 
 
 # --- tokens and operations
@@ -334,7 +341,7 @@ def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
     settings = stage.config.dpo if is_policy else stage.config.preset
     each = min(label_preset(stage, plan).get("max_pairs_per_problem", 1), _most_pairs(stage, plan))
     # Other labellers do not need right and wrong completions.
-    by = plan.rows[PAIRS][stage.words["on"].partition("/")[2]]["by"]
+    by = trace_inputs(stage.words["on"], plan)[PAIRS]["by"]
     share = CONTRASTS if by in ("verifier", "episodes") else 1.0
     pairs = share * each * _problems(stage, plan)
     times = settings.num_epochs * pairs * getattr(settings, "members", 1)

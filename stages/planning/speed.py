@@ -7,23 +7,20 @@ weights are timed, by the stages' own code: micro-batches and log-probabilities 
 `TransformersSampler`; the optimizer, a few per cent of a step, is not. Only the first layers of a
 deep model are timed: operations per second differ little with depth (of SmolLM2's shape by up to
 1.3 times, 6 layers of 30). Seconds of a decode step are linear in the rows of its batch: the
-weights are read once, whatever the number of rows, and each row adds its own operations. Seeds
-share the memory's bandwidth, so as many processes as run side by side are timed at once, and their
-rates added. Rounding is fixed when a process starts, so each arithmetic has its own process.
+weights are read once, whatever the number of rows, and each row adds its own operations. One
+process is timed, and seeds side by side count as so many times its rate: what they lose by sharing
+the memory's bandwidth is left out. Rounding is fixed when a process starts, so each arithmetic has
+its own process.
 """
 
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
@@ -41,7 +38,6 @@ from stages.models.policy import Policy
 from stages.models.row_policy import LoraConfig
 from stages.planning.cost import keep_layers
 from stages.planning.jobs import Work, count_operations
-from stages.runtime import process
 
 GAIN = 1.3
 """Smallest speed-up for which a costlier arithmetic is recommended."""
@@ -135,8 +131,6 @@ class Request(Params):
     completion: int
     batch_size: int
     """Rows of a training step."""
-    num_processes: int
-    """Processes side by side."""
 
     def find_largest(self, kind: str) -> int:
         """Rows of a full pass in a stage."""
@@ -254,9 +248,9 @@ def split_sampling(costs: Mapping[int, Cost], forward: float) -> dict[str, float
 
 
 def measure_rates(
-    request: Mapping[str, Any], arithmetics: Sequence[Arithmetic], num_gpus: int
+    request: Mapping[str, Any], arithmetics: Sequence[Arithmetic], num_seeds: int
 ) -> dict[Arithmetic, Rates]:
-    """Rates in each arithmetic, summed over `num_processes` side by side and over GPUs.
+    """Rates in each arithmetic of `num_seeds` seeds side by side.
 
     `request`: a `Request`, whose arithmetic is replaced. A ValueError, with the last line of
     errors, if the base model cannot be run.
@@ -277,36 +271,21 @@ def measure_rates(
                 f"expected the base model to run on this machine, found: {reason:.250}. Times are "
                 f"not forecast."
             ) from error
-        # GPUs share no memory: each adds the rate of the first.
-        rates[each] = add_rates(num_gpus * json.loads(result.stdout.splitlines()[-1]))
+        rates[each] = combine_seeds(json.loads(result.stdout.splitlines()[-1]), num_seeds)
     return rates
 
 
-def add_rates(parts: Sequence[Mapping[str, float]]) -> Rates:
-    """Rates of processes side by side."""
-    kinds = {kind: sum(part[kind] for part in parts) for kind in ("trained", "forward", "sampled")}
-    step = fmean(part["step"] for part in parts) / len(parts)
-    return Rates(**kinds, step=step, start=max(part["start"] for part in parts))
+def combine_seeds(rates: Mapping[str, float], num_seeds: int) -> Rates:
+    """Rates of so many seeds side by side, from those of one process."""
+    kinds = {kind: num_seeds * rates[kind] for kind in ("trained", "forward", "sampled")}
+    return Rates(**kinds, step=rates["step"] / num_seeds, start=rates["start"])
 
 
 def main() -> None:
-    """Answer a request on standard input with the rates of each process."""
+    """Answer a request on standard input with the rates of this process."""
     start = time.process_time()
     request = Request.model_validate_json(sys.stdin.read())
-    if torch.cuda.is_available():
-        parts = [measure(request)]
-    else:  # forked, as the seeds of a stage
-        number, context = request.num_processes, multiprocessing.get_context("fork")
-        with ProcessPoolExecutor(number, context, process.die_with_parent) as pool:
-            parts = [*pool.map(_measure, [request] * number)]
-    sys.stdout.write(json.dumps([part | {"start": start} for part in parts]) + "\n")
-
-
-def _measure(request: Request) -> dict[str, float]:
-    try:
-        return measure(request)
-    except Exception:  # noqa: BLE001, some of transformers' cannot be sent from a process
-        raise RuntimeError(traceback.format_exc()) from None
+    sys.stdout.write(json.dumps(measure(request) | {"start": start}) + "\n")
 
 
 if __name__ == "__main__":
