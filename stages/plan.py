@@ -2,19 +2,20 @@
 
     python -m stages.plan --default params.yaml --iterative-dpo stages/recipes/iterative_dpo.yaml
 
-The arguments are the key `tables`: the files with rows. Errors are reported before anything runs,
-all at once, each with the expected and the actual text and a suggestion. Then the stage deletes the
-folders of deleted rows and writes three files: data/plan.json, the rows of every table;
-data/inputs.json, the digests of the files that prepare_data reads (also of a model in a folder), so
-that an edit reruns it: DVC runs this stage whenever a file in data/raw changes; and data/raw.json,
-the digests of all files there, for `flows.why`. A row on a data set of the hub depends on a file
-that holds its id, data/hub/<owner>/<name>. The user's surrogates and advantages are tried on small
-tensors (`loops/own_method`) whenever one is edited.
+The arguments are the key `tables`: params.yaml and the recipes that dvc.yaml names. Errors are
+reported before anything runs, all at once, each with the expected and the actual text and a
+suggestion. Then the stage deletes the folders of deleted rows and writes three files:
+data/plan.json, the rows of every table; data/inputs.json, the digests of the files that
+prepare_data reads (also of a model in a folder), so that an edit reruns it: DVC runs this stage
+whenever a file in data/raw changes; and data/raw.json, the digests of all files there, for
+`flows.why`. A row on a data set of the hub depends on a file that holds its id,
+data/hub/<owner>/<name>. The user's surrogates and advantages are tried on small tensors
+(`loops/own_method`) whenever one is edited.
 
     python -m stages.plan --check
 
-only checks, without the checks that need torch, and includes the recipes that dvc.yaml names.
-`runtime.preflight` begins with it, so that no name reaches a shell unchecked.
+only checks, without the checks that need torch. `runtime.preflight` begins with it, so that no name
+reaches a shell unchecked.
 """
 
 import hashlib
@@ -66,21 +67,18 @@ NO_ROWS = ".no-rows"
 def main(*words: str) -> None:
     """Check; then, without `--check`, write plan.json and delete outputs of deleted rows."""
     process.die_with_dvc("plan")
-    only_checks = words == ("--check",)
-    digest, (default_paths, problems) = preflight.digest_plan_files(), list_tables()
-    paths = default_paths if only_checks else [Path(word) for word in words[1::2]]
-    is_wrong = not words or len(words) % 2 or any(path.suffix != ".yaml" for path in paths)
-    if is_wrong and not only_checks:
+    only_checks, (paths, problems) = words == ("--check",), list_tables()
+    if only_checks:
+        tables, more = check_plan(paths)
+        problems += more
+    elif {*map(Path, words[1::2])} != {*paths}:
         sys.exit(f"found {' '.join(words) or 'no table'}; expected:\n\n{__doc__}")
-    # `runtime.preflight`, the first line of this stage's command, may just have checked all of it.
-    is_default = {*paths} == {*default_paths}
-    is_checked = not only_checks and is_default and preflight.has_passed(digest)
-    tables, more = check_plan(paths, is_checked=is_checked)
-    if not only_checks and not more:
-        more = list(check_own_functions(tables))
-    if problems := [*problems, *more]:
+    else:
+        preflight.check()  # all that `--check` checks, in a process that imports no torch
+        tables, _ = read_tables(paths)
+        problems = list(check_own_functions(tables))
+    if problems:
         sys.exit("\n  ".join(["The plan is not valid; correct this:", *problems]))
-    preflight.remember(digest)
     if not only_checks:
         write_plan(read_yaml(), tables)
     sys.stdout.write(f"The plan is valid: {sum(map(len, tables.values()))} rows.\n")
@@ -111,11 +109,8 @@ def write_plan(params: dict[str, Any], tables: Tables) -> None:
             )
 
 
-def check_plan(paths: Iterable[Path], *, is_checked: bool = False) -> tuple[Tables, list[str]]:
-    """The rows of these files, and all errors in them and in params.yaml.
-
-    `is_checked`: the check against the entry points, whose import takes seconds, is done.
-    """
+def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
+    """The rows of these files, and all errors in them and in params.yaml."""
     tables, problems = read_tables(list(paths))
     problems = [*checkout.find_outside_folders(), *problems]
     try:
@@ -124,9 +119,7 @@ def check_plan(paths: Iterable[Path], *, is_checked: bool = False) -> tuple[Tabl
         return tables, list(dict.fromkeys([*problems, str(error)]))
     if not problems:  # else names of rejected rows would be errors, too
         problems += [*check_names(tables), *check_claims(params, tables)]
-    if is_checked:
-        return tables, problems
-    from stages import plan_checks
+    from stages import plan_checks  # imports every entry point, which takes seconds
 
     entry_points = plan_checks.load_entry_points()
     return tables, [*problems, *plan_checks.find_problems(params, presets, tables, entry_points)]

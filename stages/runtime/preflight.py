@@ -38,7 +38,7 @@ def check() -> None:
     if problems := list(checkout.find_outside_folders()):
         raise ValueError("\n".join(problems))
     passed = PASSED / digest_plan_files()
-    if not (CODE / "plan.py").is_file() or has_passed(passed.name):
+    if not (CODE / "plan.py").is_file() or passed.exists():
         return
     PASSED.mkdir(parents=True, exist_ok=True)
     with FileLock(PASSED / "lock"):
@@ -54,22 +54,9 @@ def check() -> None:
         if result.returncode != 0:
             raise ValueError(result.stderr.strip())
         if digest_plan_files() == passed.name:
-            remember(passed.name)
-
-
-def has_passed(digest: str) -> bool:
-    """Whether the files with this digest have passed the check."""
-    return (PASSED / digest).exists()
-
-
-def remember(digest: str) -> None:
-    """Note that the files with this digest have passed the check."""
-    passed = PASSED / digest
-    PASSED.mkdir(parents=True, exist_ok=True)
-    for stale in PASSED.iterdir():
-        if stale.name not in ("lock", passed.name):
-            stale.unlink(missing_ok=True)
-    passed.touch()
+            for stale in [path for path in PASSED.iterdir() if path.name != "lock"]:
+                stale.unlink()
+            passed.touch()
 
 
 def digest_plan_files() -> str:
