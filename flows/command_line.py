@@ -5,7 +5,7 @@
     posttrain run -j 2            the same as python -m flows.local -j 2
 
 Call it in a checkout, whose code it runs. The help is the docstring of the command's module, which
-is not imported. `source <(posttrain completion bash)` completes names; zsh likewise.
+is not imported.
 """
 
 import argparse
@@ -42,12 +42,6 @@ COMMANDS = {
 """Name -> arguments of `python -m`."""
 EXIT_STATUS = """\
 Exit status: 0, done; 1, the work failed or has a finding; 2, wrong words, and nothing was done."""
-COMPLETION = {
-    "bash": 'complete -o default -W "{names}" posttrain',
-    "zsh": 'autoload -U compinit && compinit\ncompdef \'_arguments "1: :({names})" "*: :_files"\' '
-    "posttrain",
-}
-"""Shell -> code that makes it complete the first word."""
 
 
 def main() -> int:
@@ -58,7 +52,7 @@ def main() -> int:
         print(text)
         return 0
     if name not in COMMANDS:
-        close = difflib.get_close_matches(name, [*COMMANDS, "completion"], n=1)
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"do you mean {close[0]}?" if close else "`posttrain` lists them."
         print(f"expected a command of posttrain, found {name!r}: {hint}", file=sys.stderr)
     elif not locate_source(name, Path()).exists():
@@ -74,13 +68,11 @@ def main() -> int:
 
 
 def inform(name: str, words: Sequence[str]) -> str | None:
-    """Text to print for a request of help, version or completion; else None."""
+    """Text to print for a request of help or version; else None."""
     if name in ("-h", "--help"):
         return describe_all()
     if name == "--version":
         return f"posttrain {version('posttrain')}"
-    if name == "completion" and len(words) == 1 and words[0] in COMPLETION:
-        return COMPLETION[words[0]].format(names=" ".join(COMMANDS))
     if name in COMMANDS and {"-h", "--help"} & {*words}:
         return describe(name)
     return None

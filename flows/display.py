@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console, Group
@@ -51,12 +50,7 @@ class StageLines:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Erase the running stages."""
         if self.is_live:
             with suppress(OSError):

@@ -29,20 +29,10 @@ from stages.algorithms.statistics import crossed_means
 CODE = ("data/code/", "data/own/", "data/studies/trace_code/")
 """Folders with the source files that each entry point, and each study, reads."""
 NO_RESULT = ("plan", "trace_code", "track", "studies/trace_code")
-STUDIES = "studies/"
-"""Prefix of the names of studies' stages."""
 EVALUATIONS = "data/evaluations/"
 RAW, INPUTS, RAW_FILES = "data/raw", "data/inputs.json", "data/raw.json"
 """The folder of the user's files, and plan's digests: of the source's files, and of all files."""
 CONFIDENCE = 0.95
-HEADLINES = {
-    "data/rewards/": {
-        "accuracy": ("heldout/accuracy", "heldout/labels/balanced_accuracy"),
-        "AUC": ("heldout/auc", "heldout/labels/auroc_within_problem"),
-    },
-    "data/pairs/": {"agreement with the answer checker": ("heldout/agreement/averaged",)},
-}
-"""Folder -> label -> keys of metrics.json; the first that exists is shown."""
 
 
 def main() -> None:
@@ -85,11 +75,8 @@ def describe(root: Path, old: str = "HEAD", new: str | None = None) -> str:
     lines += section("Without effect on any result:", no_effect)
     if gone := [name for name in before.stages if name not in after.stages]:
         lines += ["", f"Only in {before.name}: {' '.join(gone)}"]
-    lines += section("Studies of earlier results, to run again:", list_outdated_studies(after))
     title = "Mean accuracy on the test problems, %, and the difference:"
     lines += section(title, runs.compare_accuracies())
-    headlines = [line for name in differing for line in runs.compare_headlines(name)]
-    lines += section("Other held-out metrics, means over seeds:", headlines)
     return "\n".join(lines)
 
 
@@ -97,16 +84,6 @@ def section(title: str, lines: Iterable[str]) -> list[str]:
     """An empty line, the title and the lines; nothing if there are no lines."""
     lines = list(lines)
     return ["", title, *lines] if lines else []
-
-
-def list_outdated_studies(run: FinishedRun) -> Iterator[str]:
-    """Studies of a run that read outdated outputs of its stages, with the paths of these."""
-    outs = {path: md5 for stage in run.stages.values() for path, md5 in stage.outs.items()}
-    for name, stage in run.stages.items():
-        if name.startswith(STUDIES):
-            paths = [path for path, md5 in stage.deps.items() if outs.get(path, md5) != md5]
-            if paths:
-                yield f"  {name.removeprefix(STUDIES)}: {', '.join(paths)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,32 +252,6 @@ class RunComparison:
             difference = f"{shown[2]} of the same {len(ids)} problems"
             yield f"  {policy}: {shown[0]} -> {shown[1]}, {difference}"
 
-    def compare_headlines(self, name: str) -> Iterator[str]:
-        """Headline metrics of a stage's outputs before and after, over the seeds of both runs."""
-        if name not in self.before.stages:
-            return
-        outs = [run.stages[name].outs for run in (self.before, self.after)]
-        for path in outs[1]:
-            labels = next((HEADLINES[key] for key in HEADLINES if path.startswith(key)), None)
-            if labels is None:
-                continue
-            files = [self.cache.read_files(side.get(path, ""), "metrics.json") for side in outs]
-            # A seed's metrics.json is in the folder of the seed.
-            folders = sorted(files[0].keys() & files[1].keys())
-            seeds = [folder for folder in folders if folder != "." and "/" not in folder]
-            metrics = [[json.loads(side[seed]) for seed in seeds] for side in files]
-            for label, keys in labels.items():
-                values = [[find_number(seed, keys) for seed in side] for side in metrics]
-                if not seeds or None in (*values[0], *values[1]):
-                    continue
-                old, new = np.array(values, dtype=float)
-                gains = new - old
-                yield (
-                    f"  {path.removeprefix('data/')}, {label}: {old.mean():.3f} -> "
-                    f"{new.mean():.3f}, {gains.mean():+.3f} ({gains.min():+.3f} to "
-                    f"{gains.max():+.3f} in {len(seeds)} seeds)"
-                )
-
 
 def read_accuracies(content: bytes) -> dict[str, float]:
     """Mean accuracy of each problem by id, from the lines of a per_problem.jsonl."""
@@ -323,21 +274,6 @@ def format_percent(cells: Any, *, lowest: float = 0.0) -> str:
     means = crossed_means.estimate_means(cells, confidence=CONFIDENCE, largest=1.0)
     value, low, high = (100.0 * min(1.0, max(lowest, float(numbers[0]))) for numbers in means[:3])
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"
-
-
-def find_number(metrics: Mapping[str, Any], keys: Sequence[str]) -> float | None:
-    """Number at the first key that exists; if that is an estimate, its value.
-
-    A key `heldout/auc` is a name with a slash, or the name `auc` inside `heldout`.
-    """
-    for key in keys:
-        value: Any = metrics
-        for part in [key] if key in metrics else key.split("/"):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        value = value.get("value") if isinstance(value, Mapping) else value
-        if value is not None:
-            return float(value)
-    return None
 
 
 @functools.cache  # many stages read the same file

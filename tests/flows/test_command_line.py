@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows import new
-from flows.command_line import COMMANDS, COMPLETION, describe, locate_source
+from flows.command_line import COMMANDS, describe, locate_source
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,12 +33,6 @@ def test_help_imports_no_command():
     assert all(map(describe, COMMANDS))
     assert {*sys.modules} == before
     assert posttrain("--version").stdout.startswith("posttrain ")
-
-
-@pytest.mark.parametrize("shell", COMPLETION)
-def test_every_command_is_completed(shell: str):
-    output = posttrain("completion", shell).stdout
-    assert {*COMMANDS} <= {*re.findall(r"\w+", output)}
 
 
 @pytest.mark.parametrize(("words", "named"), [

@@ -15,7 +15,7 @@ from toy_repo import GIT, ToyRepo, init_dvc
 
 from flows import why
 from flows.lock import digest_entry, digest_inputs, parse_lock, show_file
-from flows.why import changed_functions, find_number
+from flows.why import changed_functions
 
 ROWS = YAML(typ="safe").load(Path(__file__).with_name("why.yaml"))
 CASES, FUNCTIONS = ROWS["cases"], ROWS["functions"]
@@ -30,9 +30,6 @@ def list_files(contents: Mapping[str, Any], path: str) -> dict[str, str]:
             rows = [{"id": str(i), "mean_accuracy": first + i / 10} for i in range(3)]
             text = "".join(json.dumps(row) + "\n" for row in rows)
             return {f"{seed}/per_problem.jsonl": text for seed in range(3)}
-        case {"accuracies": [*values]}:  # a name with a slash, and a name in another
-            metrics = [{"heldout/accuracy": {"value": v}, "heldout": {"auc": 0.5}} for v in values]
-            return {f"{seed}/metrics.json": json.dumps(item) for seed, item in enumerate(metrics)}
         case dict(files):
             return files
     inside = {name: item for name, item in contents.items() if name.startswith(f"{path}/")}
@@ -142,15 +139,12 @@ def test_other_bits_of_the_same_inputs_name_the_processors(place: Place) -> None
     assert lines[2] == "nothing that train@left reads: it ran on another, then on last"
 
 
-def test_a_study_is_outdated_until_it_is_run_again_and_then_has_a_cause(place: Place) -> None:
+def test_a_study_that_was_run_again_has_a_cause(place: Place) -> None:
     old = place.write("one/dvc.lock")
     new = place.write("two/dvc.lock", **RATE, contents=OTHER_LEFT)
     for folder in ("one", "two"):
         place.write(f"{folder}/studies/dvc.lock", "studies")
-    lines = place.describe(old, new)
-    assert lines[0].split(": ")[1].startswith("1 of 8")
-    title = lines.index("Studies of earlier results, to run again:")
-    assert lines[title + 1] == "  rescore@left: data/policies/left"
+    assert place.describe(old, new)[0].split(": ")[1].startswith("1 of 8")
     again = OTHER_LEFT | {"data/studies": "b"}
     place.write("two/studies/dvc.lock", "studies", contents=again)
     assert place.describe(old, new)[2:] == [
@@ -182,11 +176,6 @@ def test_functions_that_differ(edit: dict[str, Any]) -> None:
     source = FUNCTIONS["source"]
     assert edit["old"] in source
     assert changed_functions(source, source.replace(edit["old"], edit["new"])) == edit["names"]
-
-
-@pytest.mark.parametrize("row", ROWS["headlines"])
-def test_a_headline_is_the_first_key_that_exists(row: dict[str, Any]) -> None:
-    assert find_number(row["metrics"], ("a/b", "c")) == row["number"]
 
 
 def test_what_cannot_be_compared_is_refused(place: Place, monkeypatch) -> None:
