@@ -36,16 +36,10 @@ from stages.runtime.runs import StageRun
 
 logger = logging.getLogger(__name__)
 
-OUTPUTS = {
+OUTPUTS = {stage: (f"{table}/{{}}",) for table, stage in rows.STAGES.items()} | {
     "train": ("policies/{}/model", "policies/{}/training"),
-    "pool": ("pools/{}",),
-    "label": ("pairs/{}",),
-    "label_steps": ("steps/{}",),
-    "reward": ("rewards/{}",),
     "sample": ("samples/{}",),
     "evaluate": ("evaluations/{}",),
-    "environment": ("environments/{}",),
-    "play": ("episodes/{}",),
 }
 """Stage -> its output folders for a row, below data/; metrics.json goes into the last."""
 STAGE_BY_PREFIX = {"steps": "label_steps"}

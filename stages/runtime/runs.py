@@ -147,7 +147,8 @@ def _leave_record(execution: identity.Execution, folder: Path, record: dict[str,
     journals = {"journal.jsonl": folder / "journal.jsonl"}
     for path in sorted(folder.glob("seed-*/journal.jsonl")):
         journals[f"journal-{path.parent.name}.jsonl"] = path
-    with outputs.replace(_place_record(execution)) as temporary:
+    execution_name = f"{execution.input_key[:16]}-{execution.execution_id[:8]}"
+    with outputs.replace(_folder_of_records(execution.stage) / execution_name) as temporary:
         temporary.mkdir()
         _dump(temporary / "run.json", record)
         for name, path in journals.items():
@@ -173,12 +174,6 @@ def find_records(stage: str, input_key: str) -> list[Path]:
     records = _folder_of_records(stage).glob(f"{input_key[:16]}-*/run.json")
     ended = {path.parent: json.loads(path.read_text(encoding="utf-8"))["ended"] for path in records}
     return sorted(ended, key=ended.__getitem__)
-
-
-def _place_record(execution: identity.Execution) -> Path:
-    """Folder of the run record of an execution."""
-    name = f"{execution.input_key[:16]}-{execution.execution_id[:8]}"
-    return _folder_of_records(execution.stage) / name
 
 
 def _folder_of_records(stage: str) -> Path:
