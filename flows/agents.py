@@ -34,13 +34,7 @@ from prefect.states import Cancelling, Completed, Crashed, Failed
 from flows.execute import Result, StageOutcome
 from flows.plan import StageNode
 from flows.process import Runner, StoppedError
-from flows.share import (
-    OUTAGE_SECONDS,
-    describe_commit,
-    restore_upstream,
-    run_shared,
-    run_shared_seed,
-)
+from flows.share import OUTAGE_SECONDS, describe_commit, restore_upstream, run_shared
 from stages.runtime.redaction import hide_secrets
 
 BEAT_SECONDS = 5.0
@@ -79,10 +73,7 @@ def stage(
             restore_upstream(name, runner)
         except ValueError as error:
             return Failed(message=str(error))
-        if seed is None:
-            result = run_shared(name, runner, inputs=inputs)
-        else:
-            result = run_shared_seed(name, seed, runner, inputs=inputs)
+        result = run_shared(name, runner, inputs=inputs, seed=seed)
     reason = f"on {socket.gethostname()}, {runner.root.name}"
     if not result.outcome.good:
         reason += f", for a pipeline at {commit}: {result.reason}"

@@ -19,7 +19,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tarfile
 from contextlib import suppress
@@ -28,7 +27,7 @@ from pathlib import Path
 from flows import dvc_internals
 from flows.command_line import make_parser
 from flows.plan import read_graph
-from flows.process import Runner, child_environment, exit_when_terminated, kill_tree
+from flows.process import Runner, exit_when_terminated
 from flows.remote import KEY, RemoteStatus, ResultExchange
 
 SEEDS, FINISHED = "POSTTRAIN_SEEDS", "finished"
@@ -55,7 +54,7 @@ def main() -> int:
         )
     if not options.remote:
         return run_seeds(options.stage, options.seeds)
-    from flows.share import restore_upstream, run_shared_seed
+    from flows.share import restore_upstream, run_shared
 
     runner = Runner(root=Path.cwd())
     try:
@@ -63,9 +62,8 @@ def main() -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
-    results = [
-        run_shared_seed(options.stage, int(seed), runner) for seed in options.seeds.split(",")
-    ]
+    numbers = map(int, options.seeds.split(","))
+    results = [run_shared(options.stage, runner, seed=number) for number in numbers]
     for result in results:
         print(f"{result.name}: {result.outcome.value} {result.reason}".rstrip())
     return 0 if all(result.outcome.good for result in results) else 1
@@ -77,15 +75,9 @@ def run_seeds(name: str, seeds: str) -> int:
 
     with Repo(".", _wait_for_lock=True) as repo:
         command = str(repo.stage.load_one(name=name).cmd)
-    environment = child_environment() | {SEEDS: seeds}
+    os.environ[SEEDS] = seeds
     for line in command.splitlines():
-        child = subprocess.Popen(shlex.split(line), env=environment)
-        try:
-            status = child.wait()
-        except BaseException:
-            kill_tree(child.pid)
-            raise
-        if status:
+        if status := Runner(root=Path.cwd()).run(shlex.split(line), print):
             return status if status > 0 else 128 - status  # as a shell reports a signal
     return 0
 

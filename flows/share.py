@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +40,7 @@ def run_shared(
     *,
     inputs: str = "",
     compute: Callable[[str], Result] | None = None,
+    seed: int | None = None,
 ) -> Result:
     """`run_stage`, with the remote's result restored if it has one, and pushed if not.
 
@@ -49,68 +50,43 @@ def run_shared(
         inputs: the digest that the inputs must have, where another clone asks for the result.
         compute: has another clone compute and push the result of the inputs with a digest. None:
             this clone computes it.
+        seed: the seed to finish, of the section `seeds`; None: the whole stage.
 
     Raises:
         StoppedError: once `runner.cancel` is set.
     """
-    remote_result = None
+    title, remote_result = name, None
+    # A seed that another clone finished is of use to who computes.
+    fetch, push = ["fetch-or-seeds" if compute is None else "fetch", name], ["push", name]
+    if seed is not None:
+        title = f"{name} seed {seed}"
+        fetch, push = ["fetch-seed", name, str(seed)], ["push-seeds", name]
     try:
-        # A seed that another clone finished is of use to who computes.
-        action = "fetch-or-seeds" if compute is None else "fetch"
-        answer, key = ask_remote(action, [name], runner)
+        answer, key = ask_remote(fetch, runner)
         if inputs not in ("", key) and answer is not RemoteStatus.NOT_SHARED:
-            raise make_inputs_error(name, runner.root)
+            raise RemoteError(
+                f"the inputs of {name} differ in {runner.root}, at commit "
+                f"{describe_commit(runner.root)}: bring both clones to one commit, with nothing "
+                f"edited but dvc.lock"
+            )
         if answer is RemoteStatus.ABSENT and compute is not None:
             remote_result = compute(key)
             if not remote_result.outcome.good:
                 return remote_result
-            answer, _ = ask_remote("fetch", [name], runner)
+            answer, _ = ask_remote(fetch, runner)
             if answer is RemoteStatus.ABSENT:
                 raise RemoteError(
                     f"{name} was computed ({remote_result.reason}) and is not in this remote"
                 )
-        result = run_stage(name, runner)
-        if result.outcome.good and answer is not RemoteStatus.NOT_SHARED:
-            ask_remote("push", [name], runner)
-    except RemoteError as error:
-        return Result(name=name, outcome=StageOutcome.FAILED, reason=str(error))
-    if remote_result is not None and result.outcome.good:
-        return replace(remote_result, attempts=result.attempts)
-    return result
-
-
-def make_inputs_error(name: str, root: Path) -> RemoteError:
-    """The error of a clone that has other inputs of a stage than the one that asks."""
-    return RemoteError(
-        f"the inputs of {name} differ in {root}, at commit {describe_commit(root)}: "
-        "bring both clones to one commit, with nothing edited but dvc.lock"
-    )
-
-
-def run_shared_seed(name: str, seed: int, runner: Runner, *, inputs: str = "") -> Result:
-    """One seed of a stage, computed here unless the remote or this clone has it, and pushed.
-
-    Args:
-        name: DVC's name of the stage; the stages that it needs must be up to date.
-        seed: one of the section `seeds`.
-        runner: runs commands.
-        inputs: as of `run_shared`.
-
-    Raises:
-        StoppedError: once `runner.cancel` is set.
-    """
-    title = f"{name} seed {seed}"
-    try:
-        answer, key = ask_remote("fetch-seed", [name, str(seed)], runner)
-        if inputs not in ("", key):
-            raise make_inputs_error(name, runner.root)
         result = Result(name=title, outcome=StageOutcome.RESTORED)
-        if answer is not RemoteStatus.DONE:
+        if seed is None or answer is not RemoteStatus.DONE:
             result = replace(run_stage(name, runner, seed), name=title)
-        if result.outcome.good:
-            ask_remote("push-seeds", [name], runner)
+        if result.outcome.good and answer is not RemoteStatus.NOT_SHARED:
+            ask_remote(push, runner)
     except RemoteError as error:
         return Result(name=title, outcome=StageOutcome.FAILED, reason=str(error))
+    if remote_result is not None and result.outcome.good:
+        return replace(remote_result, attempts=result.attempts)
     return result
 
 
@@ -123,7 +99,7 @@ def restore_upstream(name: str, runner: Runner) -> None:
     for upstream, node in make_plan(runner.root, [name]).items():
         if upstream == name or not node.changes:
             continue
-        answer, _ = ask_remote("fetch", [upstream], runner)
+        answer, _ = ask_remote(["fetch", upstream], runner)
         if answer is RemoteStatus.ABSENT:
             raise RemoteError(
                 f"{name} needs {upstream}, which is not in the DVC remote: run {upstream} with "
@@ -141,11 +117,11 @@ def push_current(plan: Mapping[str, StageNode], runner: Runner) -> None:
         RemoteError: the remote cannot be used, or did not answer for too long.
     """
     if names := [name for name, node in plan.items() if not node.changes]:
-        ask_remote("push", names, runner)
+        ask_remote(["push", *names], runner)
 
 
-def ask_remote(action: str, names: Iterable[str], runner: Runner) -> tuple[RemoteStatus, str]:
-    """Fetch or push, again while the remote does not answer.
+def ask_remote(words: Sequence[str], runner: Runner) -> tuple[RemoteStatus, str]:
+    """Run a command of `flows.remote`, again while the remote does not answer.
 
     Returns:
         The answer, and of what fetches the digest of the stage's inputs.
@@ -158,7 +134,7 @@ def ask_remote(action: str, names: Iterable[str], runner: Runner) -> tuple[Remot
     pause = 1.0
     while True:
         tail: deque[str] = deque(maxlen=40)
-        status = runner.run([sys.executable, "-m", "flows.remote", action, *names], tail.append)
+        status = runner.run([sys.executable, "-m", "flows.remote", *words], tail.append)
         if status in (RemoteStatus.DONE, RemoteStatus.ABSENT, RemoteStatus.NOT_SHARED):
             keys = [line.removeprefix(KEY) for line in tail if line.startswith(KEY)]
             return RemoteStatus(status), "".join(keys)
@@ -167,7 +143,7 @@ def ask_remote(action: str, names: Iterable[str], runner: Runner) -> tuple[Remot
         if status != RemoteStatus.AWAY or seconds > OUTAGE_SECONDS:
             after = f" for {seconds:.0f} s" if status == RemoteStatus.AWAY else ""
             raise RemoteError(
-                f"no {action} by the DVC remote{after}: {message}; "
+                f"no {words[0]} by the DVC remote{after}: {message}; "
                 "everything here is kept: run again, or without --remote"
             )
         pause = min(2 * pause, LONGEST_PAUSE)

@@ -3,12 +3,12 @@
     python -m stages.doctor [--gpu-gib 80] [--recompute train@sft]
 
 Prints the GPU, the versions of packages, and one demonstration as the model will read it; the base
-model's speed in each arithmetic, measured for some seconds, with a recommendation
-(`planning/speed`); for each stage, its memory (`planning/cost`: its loop on fake tensors), whether
-it fits, and the expected tokens and minutes; the difference that the comparison can detect
-(`report/forecast`); and every problem, with what to change: the exit code is then 1. Writes
-nothing. With `--recompute` the last line is True or False, for `stage.run`: whether that stage
-recomputes activations if `compute.gradient_checkpointing` is auto.
+model's speed in each arithmetic, measured for some seconds (`planning/speed`); for each stage, its
+memory (`planning/cost`: its loop on fake tensors), whether it fits, and the expected tokens and
+minutes; the difference that the comparison can detect (`report/forecast`); and every problem, with
+what to change: the exit code is then 1. Writes nothing. With `--recompute` the last line is True or
+False, for `stage.run`: whether that stage recomputes activations if
+`compute.gradient_checkpointing` is auto.
 """
 
 import argparse
@@ -165,15 +165,14 @@ def make_speed_table(
         arithmetic: sum(each.predict_seconds(item) for item in work)
         for arithmetic, each in rates.items()
     }
-    best, slowest = speed.recommend(seconds), seconds[speed.SIMPLEST]
     shown = Table("dtype", "rounding", "times as fast", "costs", "", title="compute",
                   title_justify="left", caption_justify="left",
                   caption="Measured for some seconds; between runs they vary by up to a third.",
                   )  # fmt: skip
     for arithmetic, time in seconds.items():
-        remarks = ["the plan's"] * (arithmetic == chosen) + ["recommended"] * (arithmetic == best)
-        times = f"{slowest / time:.1f}"
-        shown.add_row(*arithmetic, times, arithmetic.describe_cost(), ", ".join(remarks))
+        times = f"{seconds[speed.SIMPLEST] / time:.1f}"
+        remark = "the plan's" if arithmetic == chosen else ""
+        shown.add_row(*arithmetic, times, arithmetic.describe_cost(), remark)
     return shown
 
 

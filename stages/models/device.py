@@ -109,8 +109,8 @@ def setup(config: ComputeConfig) -> torch.device:
             logger.warning(
                 "compute.dtype bfloat16 with compute.rounding pinned is many times slower than "
                 "float32 on a CPU: the pinned instructions (AVX2) have no product of bfloat16. Set "
-                "compute.dtype: float32, or rounding: native if `python -m stages.doctor` "
-                "recommends it"
+                "compute.dtype: float32, or rounding: native if `python -m stages.doctor` shows "
+                "that it is faster"
             )
     if config.dtype == "bfloat16":
         torch.set_autocast_dtype(device.type, torch.bfloat16)

@@ -1,4 +1,4 @@
-"""Speed of this machine, from timed passes in each arithmetic, and the arithmetic to choose.
+"""Speed of this machine, from timed passes in each arithmetic.
 
     python -m stages.planning.speed < request.json
 
@@ -39,8 +39,6 @@ from stages.models.row_policy import LoraConfig
 from stages.planning.cost import keep_layers
 from stages.planning.jobs import Work, count_operations
 
-GAIN = 1.3
-"""Smallest speed-up for which a costlier arithmetic is recommended."""
 FLOAT32, BFLOAT16, PINNED, NATIVE = "float32", "bfloat16", "pinned", "native"
 VLLM_START = 15.0
 """Guessed seconds until vLLM is ready."""
@@ -83,21 +81,6 @@ class Rates:
         """Seconds of these passes."""
         passes = work.trained / self.trained + work.forward / self.forward
         return passes + work.sampled / self.sampled + work.steps * self.step
-
-
-def recommend(seconds: Mapping[Arithmetic, float]) -> Arithmetic:
-    """Arithmetic to choose, from the plan's seconds in each.
-
-    Native if it is `GAIN` times as fast as pinned float32, and bfloat16 if it is `GAIN` times as
-    fast as the fastest float32.
-    """
-    precise = {item: time for item, time in seconds.items() if item.dtype == FLOAT32}
-    fastest = min(precise, key=precise.__getitem__)
-    best = fastest if precise[SIMPLEST] >= GAIN * precise[fastest] else SIMPLEST
-    for item, expected in seconds.items():
-        if item.dtype == BFLOAT16 and precise[fastest] >= GAIN * expected:
-            best = item
-    return best
 
 
 # --- timed passes

@@ -342,7 +342,7 @@ def test_a_result_that_another_clone_computes_is_fetched(script, row) -> None:
 
 @pytest.mark.parametrize("row", ROWS["shared_seeds"])
 def test_a_seed_is_fetched_or_computed_and_pushed(script, tmp_path, row) -> None:
-    result = share.run_shared_seed("a", 1, script(row["answers"], ""), inputs="k")
+    result = share.run_shared("a", script(row["answers"], ""), inputs="k", seed=1)
     assert (result.outcome.value, result.name) == (row["outcome"], "a seed 1")
     assert (tmp_path / "asked").read_text().splitlines() == row["asked"]
     assert (tmp_path / "ran").exists() == (row["outcome"] == "executed")

@@ -65,22 +65,6 @@ def test_seconds_of_work_by_hand():
     assert speed.combine_seeds(of_process, 3) == replace(rates, forward=3.0, sampled=1.5)
 
 
-BEST = [
-    # seconds pinned, native and in bfloat16, and the arithmetic to choose
-    ((13.0, 11.0, 9.0), PINNED),  # 1.18 and 1.22 times as fast
-    ((13.0, 10.0, 9.0), NATIVE), ((13.0, 10.0, 7.0), BFLOAT16),
-    ((13.0, 11.0, 8.4), BFLOAT16),  # 1.31 times as fast as native
-    ((13.0, 11.0, 8.6), PINNED),  # 1.51 times as fast as pinned, 1.28 as native
-    ((10.0, 20.0, 8.0), PINNED), ((10.0, 20.0, 7.0), BFLOAT16), ((13.0, 10.0, 10.0), NATIVE),
-]  # fmt: skip
-
-
-def test_a_costlier_arithmetic_is_to_be_much_faster():
-    for seconds, best in BEST:
-        measured = dict(zip((PINNED, NATIVE, BFLOAT16), seconds, strict=True))
-        assert speed.recommend(measured) == best, seconds
-
-
 def test_a_decode_steps_cost_is_a_line_over_its_rows():
     # A prompt of 40 operations at 20 a second; 3 steps of 0.5 s; a row: 6 operations, 2 s.
     costs = {rows: Cost(2 + 3 * 0.5 + 2 * rows, 40 + 6 * rows) for rows in (8, 32)}
