@@ -1,9 +1,9 @@
 """Print a table of this commit's experiments.
 
     python -m flows.experiments                    of every experiment that `dvc exp show` lists
-    python -m flows.experiments --measure gain     another number of data/headlines
 
-`dvc exp show` instead has a column for each parameter and headline number, hundreds in all.
+It has accuracies, or without gold answers another headline number. `dvc exp show` instead has a
+column for each parameter and headline number, hundreds in all.
 """
 
 import json
@@ -27,25 +27,17 @@ Experiment = Mapping[str, Any]
 """A commit or experiment in the output of `dvc exp show --json`."""
 
 
-def tabulate_experiments(shown: Sequence[Any], measure: str | None = None) -> tuple[str, Rows]:
+def tabulate_experiments(shown: Sequence[Any]) -> tuple[str, Rows]:
     """The measure's name, and a row for HEAD and each of its experiments.
 
-    Args:
-        shown: What `dvc exp show --json` prints: the folder, then HEAD with its experiments.
-        measure: Name of a file in data/headlines; None: accuracy, or else the first.
-
-    Raises:
-        ValueError: No experiment has this measure.
+    The measure is accuracy, or else the first file of data/headlines. `shown`: what `dvc exp show
+    --json` prints: the folder, then HEAD with its experiments.
     """
     commit = next(item for item in shown if item["rev"] != "workspace")
     experiments = sorted(commit["experiments"] or [], key=lambda item: item["name"] or "")
     finished = [commit["data"], *(read_finished(item) for item in experiments)]
     measures = sorted({name for data in finished for name in list_measures(data)})
-    chosen = measure or (ACCURACY if ACCURACY in measures or not measures else measures[0])
-    if measure is not None and measure not in measures:
-        names = ", ".join(measures)
-        remedy = f"name one of {names}" if names else "there is no number here: `dvc pull`"
-        raise ValueError(f"no experiment has {measure}: {remedy}")
+    chosen = ACCURACY if ACCURACY in measures or not measures else measures[0]
     before = flatten_params(commit["data"])
     changes = [
         {
@@ -95,11 +87,9 @@ def flatten_params(data: Experiment | None) -> dict[str, Any]:
 
 def main() -> None:
     """Run the command line."""
-    parser = make_parser("flows.experiments", __doc__)
-    parser.add_argument("--measure", help="name of a file in data/headlines; default: accuracy")
-    options = parser.parse_args()
+    make_parser("flows.experiments", __doc__).parse_args()
     shown = json.loads(run_dvc(Path.cwd(), "exp", "show", "--json"))
-    measure, rows = tabulate_experiments(shown, options.measure)
+    measure, rows = tabulate_experiments(shown)
     table = Table(title=measure, title_justify="left")
     columns = list(dict.fromkeys(column for row in rows for column in row))
     for column in columns:

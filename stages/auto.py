@@ -125,8 +125,9 @@ def interpolate_rate(rates: Sequence[float], source: str) -> Rule:
 
 def choose_mixture(facts: Facts | None, params: Content) -> dict[str, Any] | None:
     """Judging tasks if the problems are generated, else None."""
-    if not is_generated(params["data"]["source"]):
-        return None
+    source = params["data"]["source"]
+    if not isinstance(source, Mapping) or source.get("kind") != "word_problems":
+        return None  # files say less about their problems
     longest = 192 if facts is None else facts.positions // 2
     return {"judge": 0.1, "critique": 0.0, "revise": 0.0, "max_prompt_tokens": longest}
 
@@ -309,11 +310,6 @@ def _apply_rule(rule: Rule, key: str, facts: Facts | None, params: Content) -> A
             f"{key}: auto follows from other keys, of which one is missing or wrong ({error}): "
             f"correct that one, or write a value in the place of auto."
         ) from error
-
-
-def is_generated(source: Any) -> bool:
-    """Whether the problems are generated, which says more about them than files do."""
-    return isinstance(source, Mapping) and source.get("kind") == "word_problems"
 
 
 def is_embedded(params: Content) -> bool:

@@ -66,7 +66,8 @@ def look_at_source(source: SourceConfig) -> SourceContent:
         except ValueError as error:
             problems.append(f"data.source: {error}")
             continue
-        looked_at = looked_at or describe_limit(limit)
+        if limit is not None:
+            looked_at = f" (seen in the first {limit} rows of each split)"
         solved = [row for row in rows if isinstance(row, Problem)]
         has_gold = has_gold or any(row.answer is not None for row in solved)
         has_solutions = has_solutions or any(row.solution is not None for row in solved)
@@ -81,11 +82,6 @@ def check_own_source(source: OwnSource) -> Iterator[str]:
     if word and not (file := Path(f"stages/sources/own/{word}.py")).is_file():
         yield f"data.source.kind: {describe_absence(file, 'source', word)}"
     yield from check_opened_files("data.source", source.files)
-
-
-def describe_limit(limit: int | None) -> str:
-    """Description of a limit on the rows that were read."""
-    return "" if limit is None else f" (seen in the first {limit} rows of each split)"
 
 
 def check_places(source: FileSource) -> list[Path]:

@@ -41,8 +41,10 @@ from transformers import (
 
 from stages.engines.transformers import TransformersSampler
 from stages.loops import kto, preference, reward, rl, sft
+from stages.loops.epochs import EpochsConfig
 from stages.loops.kto import KtoReference
 from stages.loops.method import Settings
+from stages.loops.reward import OutcomeConfig
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.models import policy, row_policy
 from stages.models.policy import Policy
@@ -377,7 +379,9 @@ def _reward_completions(trial: Trial, models: Models) -> Iterator[Any]:
         ]
         for i in numbers
     ]  # fmt: skip
-    return reward.train_outcomes(model, problems, [numbers] * 2, preset)
+    sizes = {name: getattr(preset, name) for name in EpochsConfig.model_fields}
+    config = OutcomeConfig(**sizes, max_per_problem=max(2, each), one_class_weight=1.0)
+    return reward.train_outcomes(model, problems, [numbers] * 2, config)
 
 
 def _online(trial: Trial, models: Models) -> Iterator[Any]:
