@@ -324,21 +324,14 @@ def forecast_stages(
                 f"used of {machine.name}. To use less: {REMEDIES}"
             )
         seconds, source = 0.0, "-"
-        if rates is not None:
-            seconds, source = forecast_seconds(work, trial, rates)
+        if rates is not None and work.operations:
+            seconds, source = rates.predict_seconds(work), "measured"
+            if trial is not None and is_vllm(trial.config):
+                source = "measured, without vLLM"
         yield Forecast(
             stage=stage, phase=phase, peak=peak, unmeasured=unmeasured, work=work, seconds=seconds,
             source=source, problem=problem,
         )  # fmt: skip
-
-
-def forecast_seconds(work: Work, trial: Trial | None, rates: Rates) -> tuple[float, str]:
-    """Seconds of a stage, and how its rate was measured."""
-    if not work.operations:
-        return 0.0, "-"
-    is_other_engine = trial is not None and is_vllm(trial.config)
-    seconds = rates.predict_seconds(work) + rates.start + is_other_engine * speed.VLLM_START
-    return seconds, "measured, without vLLM" if is_other_engine else "measured"
 
 
 def measure_memory(

@@ -2,15 +2,15 @@
 
     python -m stages.planning.speed < request.json
 
-A rate is operations per second (`jobs`, `algorithms/flops`). Passes of the base model with random
-weights are timed, by the stages' own code: micro-batches and log-probabilities of a `Policy`, and
-`TransformersSampler`; the optimizer, a few per cent of a step, is not. Only the first layers of a
-deep model are timed: operations per second differ little with depth (of SmolLM2's shape by up to
-1.3 times, 6 layers of 30). Seconds of a decode step are linear in the rows of its batch: the
-weights are read once, whatever the number of rows, and each row adds its own operations. One
-process is timed, and seeds side by side count as so many times its rate: what they lose by sharing
-the memory's bandwidth is left out. Rounding is fixed when a process starts, so each arithmetic has
-its own process.
+A rate is operations per second (`jobs`, `algorithms/flops`); starts of processes are left out.
+Passes of the base model with random weights are timed, by the stages' own code: micro-batches and
+log-probabilities of a `Policy`, and `TransformersSampler`; the optimizer, a few per cent of a step,
+is not. Only the first layers of a deep model are timed: operations per second differ little with
+depth (of SmolLM2's shape by up to 1.3 times, 6 layers of 30). Seconds of a decode step are linear
+in the rows of its batch: the weights are read once, whatever the number of rows, and each row adds
+its own operations. One process is timed, and seeds side by side count as so many times its rate:
+what they lose by sharing the memory's bandwidth is left out. Rounding is fixed when a process
+starts, so each arithmetic has its own process.
 """
 
 import json
@@ -40,8 +40,6 @@ from stages.planning.cost import keep_layers
 from stages.planning.jobs import Work, count_operations
 
 FLOAT32, BFLOAT16, PINNED, NATIVE = "float32", "bfloat16", "pinned", "native"
-VLLM_START = 15.0
-"""Guessed seconds until vLLM is ready."""
 
 
 class Arithmetic(NamedTuple):
@@ -74,8 +72,6 @@ class Rates:
     step: float
     """Seconds of a decode step that do not depend on its rows, divided by the number of seeds that
     run side by side."""
-    start: float
-    """Seconds until the packages of a stage are imported."""
 
     def predict_seconds(self, work: Work) -> float:
         """Seconds of these passes."""
@@ -261,14 +257,13 @@ def measure_rates(
 def combine_seeds(rates: Mapping[str, float], num_seeds: int) -> Rates:
     """Rates of so many seeds side by side, from those of one process."""
     kinds = {kind: num_seeds * rates[kind] for kind in ("trained", "forward", "sampled")}
-    return Rates(**kinds, step=rates["step"] / num_seeds, start=rates["start"])
+    return Rates(**kinds, step=rates["step"] / num_seeds)
 
 
 def main() -> None:
     """Answer a request on standard input with the rates of this process."""
-    start = time.process_time()
     request = Request.model_validate_json(sys.stdin.read())
-    sys.stdout.write(json.dumps(measure(request) | {"start": start}) + "\n")
+    sys.stdout.write(json.dumps(measure(request)) + "\n")
 
 
 if __name__ == "__main__":

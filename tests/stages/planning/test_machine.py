@@ -58,10 +58,10 @@ def test_memory_and_processors_are_those_of_the_container(
 
 # --- rates of passes
 def test_seconds_of_work_by_hand():
-    rates = Rates(trained=6.0, forward=2.0, sampled=1.0, step=0.5, start=4.0)
+    rates = Rates(trained=6.0, forward=2.0, sampled=1.0, step=0.5)
     work = Work(tokens=0, trained=60, forward=10, sampled=3, steps=8)
     assert rates.predict_seconds(work) == 10 + 5 + 3 + 4
-    of_process = {"trained": 2.0, "forward": 1.0, "sampled": 0.5, "step": 1.5, "start": 4.0}
+    of_process = {"trained": 2.0, "forward": 1.0, "sampled": 0.5, "step": 1.5}
     assert speed.combine_seeds(of_process, 3) == replace(rates, forward=3.0, sampled=1.5)
 
 
@@ -104,18 +104,10 @@ def test_every_arithmetic_has_rates_of_every_kind_or_ends_with_a_reason():
     rates = speed.measure_rates(REQUEST, [PINNED, NATIVE, BFLOAT16], 2)
     assert set(rates) == {PINNED, NATIVE, BFLOAT16}
     for each in rates.values():
-        assert min(each.trained, each.forward, each.sampled, each.start) > 0 <= each.step
+        assert min(each.trained, each.forward, each.sampled) > 0 <= each.step
     broken = REQUEST | {"base": REQUEST["base"] | {"num_attention_heads": 5}}
     with pytest.raises(ValueError, match=r"\w+Error: "):
         speed.measure_rates(broken, [PINNED, NATIVE], 1)
-
-
-def test_seconds_are_those_of_the_work_after_a_start():
-    work = Work(tokens=1, trained=600, forward=100, sampled=30)
-    rates = Rates(trained=60.0, forward=100.0, sampled=10.0, step=0.0, start=5.0)
-    assert checkup.forecast_seconds(work, None, rates)[0] == 10 + 1 + 3 + 5
-    assert checkup.forecast_seconds(work, trial(), rates)[0] == 19 + speed.VLLM_START
-    assert checkup.forecast_seconds(Work(tokens=0), None, rates)[0] == 0.0
 
 
 # --- vLLM's memory, and trials that cannot be measured
