@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import stages
 from stages.runtime import (
@@ -120,8 +120,6 @@ def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
         begin, clock = datetime.now(UTC), time.monotonic()
         earlier: dict[int, dict[str, Any]] = {}
         record = asdict(execution) | {"started": begin.isoformat()} | surroundings()
-        # Memory of imports is not the work's: the growth of the peak over it is.
-        record["memory_at_start_bytes"] = memory_bytes("VmRSS")
         try:
             with journal.writing(folder / "journal.jsonl") as log:
                 yield StageRun(
@@ -247,11 +245,11 @@ def join_records(
         seconds += max(0.0, ended - max(started, until))
         until = max(until, ended)
     first = min(str(each["started"]) for each in (*earlier.values(), record))
-    largest = max(each["peak_memory_bytes"] or 0 for each in earlier.values())
+    largest = max(each["peak_memory_bytes"] for each in (*earlier.values(), record))
     return record | {
         "started": first,
         "seconds": round(seconds, 3),
-        "peak_memory_of_a_seed_bytes": max(record["peak_memory_of_a_seed_bytes"], largest),
+        "peak_memory_bytes": largest,
         "seeds": {str(seed): dict(of_seed) for seed, of_seed in earlier.items()},
     }
 
@@ -264,23 +262,22 @@ def describe_end(clock: float) -> dict[str, Any]:
             "device": torch.cuda.get_device_name(),
             "peak_gpu_memory_bytes": torch.cuda.max_memory_allocated(),
         }
-    of_seeds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    of_children = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return {
         "ended": datetime.now(UTC).isoformat(),
         "seconds": round(time.monotonic() - clock, 3),
-        "peak_memory_bytes": memory_bytes("VmHWM"),
-        # of the largest process of a seed; 0 if there was none
-        "peak_memory_of_a_seed_bytes": 1024 * of_seeds,
+        # of the largest process: this one, or that of a seed
+        "peak_memory_bytes": max(peak_memory_bytes(), of_children),
         **device,
     }
 
 
-def memory_bytes(field: Literal["VmHWM", "VmRSS"]) -> int | None:
-    """Resident size of this process, current (VmRSS) or largest so far (VmHWM; proc(5)).
+def peak_memory_bytes() -> int:
+    """Largest resident size of this process so far (VmHWM, proc(5)); 0 if the kernel reports none.
 
-    None if the kernel does not report it. The maximum of `getrusage` may be a parent's.
+    The maximum of `getrusage` may be a parent's.
     """
     status = Path("/proc/self/status")
     lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
-    sizes = (int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
-    return next(sizes, None)
+    sizes = (int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    return next(sizes, 0)

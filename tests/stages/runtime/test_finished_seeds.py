@@ -116,13 +116,13 @@ def test_seeds_of_several_devices_are_joined_with_a_warning(tmp_path, caplog):
 def test_seconds_of_a_joined_run_count_what_overlaps_once_and_no_pause():
     def record(started, ended, **others):
         times = {"started": f"2026-01-01T00:00:{started}", "ended": f"2026-01-01T00:00:{ended}"}
-        return {**times, "peak_memory_bytes": 1, "peak_memory_of_a_seed_bytes": 5, **others}
+        return {**times, "peak_memory_bytes": 5, **others}
 
     earlier = {0: record(10, 20), 1: record(15, 25, peak_memory_bytes=9), 2: record(16, 18)}
     joined = runs.join_records(earlier, record(40, 42, host="here"))
     assert joined["seconds"] == 15 + 2
     assert (joined["started"][-2:], joined["ended"][-2:]) == ("10", "42")
-    assert joined["peak_memory_of_a_seed_bytes"] == 9
+    assert joined["peak_memory_bytes"] == 9
     assert joined["seeds"]["1"] == earlier[1]
     record_of_seed = {"host": "a", "device": "cpu", "started": "then", "seconds": 3}
     tags = view.name_seeds({"host": "b", "seeds": {"2": record_of_seed | {"cpu": {}}}})
