@@ -29,6 +29,8 @@ from stages.algorithms.statistics import crossed_means
 CODE = ("data/code/", "data/own/", "data/studies/trace_code/")
 """Folders with the source files that each entry point, and each study, reads."""
 NO_RESULT = ("plan", "trace_code", "track", "studies/trace_code")
+STUDIES = "studies/"
+"""Prefix of the names of studies' stages."""
 EVALUATIONS = "data/evaluations/"
 RAW, INPUTS, RAW_FILES = "data/raw", "data/inputs.json", "data/raw.json"
 """The folder of the user's files, and plan's digests: of the source's files, and of all files."""
@@ -75,6 +77,7 @@ def describe(root: Path, old: str = "HEAD", new: str | None = None) -> str:
     lines += section("Without effect on any result:", no_effect)
     if gone := [name for name in before.stages if name not in after.stages]:
         lines += ["", f"Only in {before.name}: {' '.join(gone)}"]
+    lines += section("Studies of earlier results, to run again:", list_outdated_studies(after))
     title = "Mean accuracy on the test problems, %, and the difference:"
     lines += section(title, runs.compare_accuracies())
     return "\n".join(lines)
@@ -84,6 +87,16 @@ def section(title: str, lines: Iterable[str]) -> list[str]:
     """An empty line, the title and the lines; nothing if there are no lines."""
     lines = list(lines)
     return ["", title, *lines] if lines else []
+
+
+def list_outdated_studies(run: FinishedRun) -> Iterator[str]:
+    """Studies of a run that read outdated outputs of its stages, with the paths of these."""
+    outs = {path: md5 for stage in run.stages.values() for path, md5 in stage.outs.items()}
+    for name, stage in run.stages.items():
+        if name.startswith(STUDIES):
+            paths = [path for path, md5 in stage.deps.items() if outs.get(path, md5) != md5]
+            if paths:
+                yield f"  {name.removeprefix(STUDIES)}: {', '.join(paths)}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -139,12 +139,15 @@ def test_other_bits_of_the_same_inputs_name_the_processors(place: Place) -> None
     assert lines[2] == "nothing that train@left reads: it ran on another, then on last"
 
 
-def test_a_study_that_was_run_again_has_a_cause(place: Place) -> None:
+def test_a_study_is_outdated_until_it_is_run_again_and_then_has_a_cause(place: Place) -> None:
     old = place.write("one/dvc.lock")
     new = place.write("two/dvc.lock", **RATE, contents=OTHER_LEFT)
     for folder in ("one", "two"):
         place.write(f"{folder}/studies/dvc.lock", "studies")
-    assert place.describe(old, new)[0].split(": ")[1].startswith("1 of 8")
+    lines = place.describe(old, new)
+    assert lines[0].split(": ")[1].startswith("1 of 8")
+    title = lines.index("Studies of earlier results, to run again:")
+    assert lines[title + 1] == "  rescore@left: data/policies/left"
     again = OTHER_LEFT | {"data/studies": "b"}
     place.write("two/studies/dvc.lock", "studies", contents=again)
     assert place.describe(old, new)[2:] == [
