@@ -15,7 +15,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
@@ -47,35 +47,28 @@ Exit status: 0, done; 1, the work failed or has a finding; 2, wrong words, and n
 def main() -> int:
     """Run a command in place of this process, or print help; returns the exit status."""
     name, *words = sys.argv[1:] or ["--help"]
-    text = inform(name, words)
-    if text is not None:
-        print(text)
-        return 0
-    if name not in COMMANDS:
+    if name in ("-h", "--help"):
+        print(describe_all())
+    elif name == "--version":
+        print(f"posttrain {version('posttrain')}")
+    elif name not in COMMANDS:
         close = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"do you mean {close[0]}?" if close else "`posttrain` lists them."
         print(f"expected a command of posttrain, found {name!r}: {hint}", file=sys.stderr)
+        return 2
+    elif {"-h", "--help"} & {*words}:
+        print(describe(name))
     elif not locate_source(name, Path()).exists():
         print(
             f"expected a checkout of posttrain, found none in {Path.cwd()}: cd into yours, then "
             f"run the command again",
             file=sys.stderr,
         )
+        return 2
     else:
         # Behaves exactly as `python -m`, with its signals and exit status.
         os.execv(sys.executable, [sys.executable, "-m", *COMMANDS[name].split(), *words])
-    return 2
-
-
-def inform(name: str, words: Sequence[str]) -> str | None:
-    """Text to print for a request of help or version; else None."""
-    if name in ("-h", "--help"):
-        return describe_all()
-    if name == "--version":
-        return f"posttrain {version('posttrain')}"
-    if name in COMMANDS and {"-h", "--help"} & {*words}:
-        return describe(name)
-    return None
+    return 0
 
 
 def make_parser(module: str, text: str | None) -> argparse.ArgumentParser:
