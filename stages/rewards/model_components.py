@@ -8,11 +8,11 @@ choice between two answers, on which the embedded model was trained.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from statistics import fmean
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -20,13 +20,15 @@ from pydantic import Field
 from stages.algorithms import judge_readings
 from stages.algorithms.token_advantages import min_credit
 from stages.rewards.completion_rewards import CompletionRewards, Completions
-from stages.rewards.feedback.judging import MIN_COMPARISONS
+from stages.rewards.feedback.judging import MIN_COMPARISONS, Reading, join_orders
 from stages.rewards.feedback.prompts import Prompts, Style
-from stages.sampler import Judge, Judgement, count_judge_tokens, judge_messages
+from stages.sampler import Judge, count_judge_tokens, judge_messages
 from stages.seeding import derive_seed
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Scorer = Callable[[], CompletionRewards]
+DRAW = Reading(0.5, 0.5, 1.0)
+"""Reading of equal texts, and in place of one without a verdict."""
 
 
 def model_score(scorer: Scorer | None) -> CompletionRewards:
@@ -94,12 +96,16 @@ def win_rate(
     # Completions may be equal: the same request is sent once.
     unique = list(dict.fromkeys(chain(*requests)))
     choices = dict(zip(unique, judge_messages(judge, unique), strict=True)) if unique else {}
-    comparisons = [
-        read_comparison([choices[message] for message in both], min_option_mass)
-        for both in requests
-    ]
-    outcomes = Counter(comparison.outcome for comparison in comparisons)
-    num_pairs = len(comparisons) - outcomes["identical"]
+    outcomes, readings = Counter[str](), list[Reading]()
+    for both in requests:
+        reading = join_orders(*(choices[message] for message in both)) if both else None
+        if reading is None:
+            outcome = "too_long" if both else "identical"
+        else:
+            outcome = "judged" if reading.mass >= min_option_mass else "no_answer"
+        outcomes[outcome] += 1
+        readings.append(reading if reading is not None and outcome == "judged" else DRAW)
+    num_pairs = len(requests) - outcomes["identical"]
     if num_pairs >= MIN_COMPARISONS and not outcomes["judged"]:
         raise ValueError(
             f"the judge has no verdict on any of {num_pairs} comparisons: {outcomes['too_long']} "
@@ -108,36 +114,13 @@ def win_rate(
             f"policy that was trained to judge (train_sft's `tasks`)"
         )
     number, num_read = len(texts), count_judge_tokens(list(choices.values()))["read_tokens"]
-    wins = [(comparison.p_first, 1 - comparison.p_first) for comparison in comparisons]
     shares = {
-        f"judge/{outcome}": outcomes[outcome] / len(comparisons)
+        f"judge/{outcome}": outcomes[outcome] / len(requests)
         for outcome in ("identical", "too_long", "no_answer")
     }
-    gap = fmean(comparison.gap for comparison in comparisons)
+    gap = fmean(reading.gap for reading in readings)
+    wins = [(reading.p_a, 1 - reading.p_a) for reading in readings]
     return CompletionRewards(
         totals=judge_readings.ring_means(number, compared, wins),
         metrics=shares | {"judge/gap": gap, "judge/read_tokens": num_read / number},
     )
-
-
-class Comparison(NamedTuple):
-    """Comparison of a pair by the judge."""
-
-    p_first: float = 0.5
-    """P(the first completion is better), the mean of both orders."""
-    gap: float = 0.0
-    """Disagreement between the two orders."""
-    outcome: Literal["judged", "identical", "too_long", "no_answer"] = "judged"
-
-
-def read_comparison(orders: Sequence[Judgement | None], min_option_mass: float) -> Comparison:
-    """Comparison from both orders (None: too long for the judge); equal texts have no orders."""
-    if not orders:
-        return Comparison(outcome="identical")
-    judgements = [judgement for judgement in orders if judgement is not None]
-    if len(judgements) < 2:
-        return Comparison(outcome="too_long")
-    if min(judgement.mass for judgement in judgements) < min_option_mass:
-        return Comparison(outcome="no_answer")
-    p12, p21 = (judgement.probabilities[0] for judgement in judgements)
-    return Comparison(judge_readings.soft_label(p12, p21), judge_readings.order_gap(p12, p21))
