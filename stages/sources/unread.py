@@ -139,7 +139,7 @@ class Unread:
             sides: Words of columns of an answer that may be invalid without harm to its row.
         """
         self.expressions = [*expressions]
-        self.paths = [*columns_of.all_names(self.expressions)]
+        self.paths = [name for each in self.expressions for name in columns_of.names_in(each)]
         self.ignore, self.gold = frozenset(ignore), gold
         self.is_imitated, self.are_choices = is_imitated, are_choices
         self.lacks_prompt, self.sides, self.refuse_tests = lacks_prompt, frozenset(sides), True
