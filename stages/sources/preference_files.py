@@ -361,30 +361,26 @@ def _find_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[tu
     difference of scores where nobody knows which answer is subtracted from which, and what may
     order a ranking: a column or a key of the answers.
     """
-    names, beside = tuple(fields), list[str]()
-    if columns.answers is None:
-        winners = pair_checks.find_columns(names, pair_checks.WINNER)
-        beside += [name for name in winners if str(fields[name]).strip().lower() != "chosen"]
-    elif not (columns.scores or columns.ranks):
+    patterns = {
+        pair_checks.STRENGTH: True, pair_checks.LABELS: True,
+        pair_checks.WINNER: columns.answers is None,
+        pair_checks.PROBABILITY: columns.chosen is not None and columns.probability is None,
+        pair_checks.SCALE: columns.score is not None,
+        pair_checks.DIFFERENCE: columns.a is not None and columns.score_a is None,
+    }  # fmt: skip
+    names = (name for pattern, may_say in patterns.items() if may_say
+             for name in pair_checks.find_columns(tuple(fields), pattern))  # fmt: skip
+    beside = {name: fields[name] for name in names if str(fields[name]).strip() != "chosen"}
+    if columns.answers is not None and not (columns.scores or columns.ranks):
         column = columns_of.root(columns.answers, fields)
-        values = {name: value for name, value in fields.items() if name != column}
-        for item in fields[column] if isinstance(fields.get(column), list) else ():
-            if isinstance(item, dict):
-                values |= {f"{column}.{key}": value for key, value in item.items()}
-        for name, value in values.items():
-            compares = name != columns.answers and _COMPARES.search(name.rpartition(".")[2])
-            if compares and not columns_of.is_empty(value):
-                yield name, value
-    beside += pair_checks.find_columns(names, pair_checks.STRENGTH)
-    beside.append("labels")
-    if columns.chosen and columns.probability is None:
-        beside += NAMES["probabilities"]
-    if columns.score is not None:
-        beside += pair_checks.find_columns(names, pair_checks.SCALE)
-    if columns.a is not None and columns.score_a is None:
-        beside += pair_checks.find_columns(names, pair_checks.DIFFERENCE)
-    yield from ((name, value) for name in beside
-                if not columns_of.is_empty(value := fields.get(name)))  # fmt: skip
+        items = fields[column] if isinstance(fields.get(column), list) else []
+        values = {name: value for name, value in fields.items() if name != column} | {
+            f"{column}.{key}": value
+            for item in items if isinstance(item, dict) for key, value in item.items()
+        }  # fmt: skip
+        beside |= {name: value for name, value in values.items() if name != columns.answers
+                   and _COMPARES.search(name.rpartition(".")[2])}  # fmt: skip
+    yield from ((name, value) for name, value in beside.items() if not columns_of.is_empty(value))
 
 
 def _is_plain(value: Any) -> TypeGuard[str]:
