@@ -145,7 +145,7 @@ class Asked:
 
     prompt: Any
     """The prompt's value; None: no column has it."""
-    turns: Sequence[Turn]
+    turns: list[Turn]
     """The same as turns."""
     system: str | None
     """The system message in a column of its own."""
@@ -156,7 +156,7 @@ class Asked:
         """The turns after the system message; none stay none, which the caller refuses."""
         return conversations.add_system(turns, self.system) if turns else []
 
-    def cut(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+    def cut(self, turns: list[Turn]) -> list[Turn]:
         """The turns up to the answer that was compared.
 
         A row of MT-Bench has both turns of each model, and says by `turn: 1` that the first answers
