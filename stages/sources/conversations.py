@@ -395,10 +395,8 @@ def join(before: list[Turn], turns: list[Turn], name: str) -> list[Turn]:
 
 
 def parse_transcript(text: str, turn: re.Pattern[str] = _TURN) -> list[Turn]:
-    """The turns of a transcript, their texts stripped."""
-    before, *parts = turn.split(text)
-    if before.strip() or not parts:
-        raise RejectedError(f"no transcript: expected a turn at the beginning, found {text!r:.60}")
+    """The turns of a transcript, which begins with one; their texts stripped."""
+    _, *parts = turn.split(text)
     return [
         Turn(ROLES_OF_SPEAKERS[name], content.strip())
         for name, content in zip(parts[::2], parts[1::2], strict=True)
