@@ -344,11 +344,6 @@ def is_empty(value: Any) -> bool:
     return value is None or is_nan or value in ("", [], {}, "[]")
 
 
-def is_better_first(first: str, second: str) -> bool:
-    """Whether, by the names of two columns of answers, the first one has the better answer."""
-    return [first, second, "better first"] in NAMES["two_answers"]
-
-
 class ColumnSample:
     """Sample of a file's rows, with questions about its columns."""
 

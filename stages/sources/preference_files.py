@@ -228,7 +228,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
 
 def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str, str | None]:
     """Columns that say which of two answers is better."""
-    if columns_of.is_better_first(first, second):
+    if [first, second, "better first"] in NAMES["two_answers"]:
         probability = "probability" if sample.values("probability") else None
         return {"chosen": first, "rejected": second, "probability": probability}
     pair: dict[str, str | None] = {"a": first, "b": second}

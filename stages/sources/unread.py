@@ -256,7 +256,8 @@ class Unread:
         is_known |= columns_of.CHOICE_COLUMN.fullmatch(key) is not None
         if is_known and not row_texts.repeats(parsed):
             return "has a name by which columns are found"
-        why = next((why for why, is_such in _KINDS.items() if _holds(parsed, is_such)), None)
+        parts = [*_inside(parsed)]
+        why = next((why for why, is_such in _KINDS.items() if any(map(is_such, parts))), None)
         return None if why == "holds messages" and row_texts.repeats(parsed) else why
 
     def _check(self) -> None:
@@ -419,10 +420,6 @@ def _inside(value: Any) -> Iterator[Any]:
     parts = value.values() if isinstance(value, Mapping) else value
     for part in parts if isinstance(value, Mapping | list) else ():
         yield from _inside(part)
-
-
-def _holds(value: Any, is_such: Callable[[Any], bool]) -> bool:
-    return any(map(is_such, _inside(value)))
 
 
 def _is_medium(value: Any) -> bool:
