@@ -99,7 +99,8 @@ def label_side(
     for pair in pairs:
         ask = partial(ask_labeller, prefer, pair.prompt)
         a, b = pair.a.completion, pair.b.completion
-        verdicts.append(judging.make_verdict(pair, ask(a, b), ask(b, a), 1.0, rule, side, name))
+        reading = judging.Reading(ask(a, b), ask(b, a), 1.0)
+        verdicts.append(judging.make_verdict(pair, reading, rule, side, name))
     return verdicts
 
 

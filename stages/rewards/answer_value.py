@@ -392,7 +392,7 @@ def _is_above(low: Value, high: Value) -> bool:
     from stages.rewards.expression_bounds import read_bounds  # imports mpmath, seldom needed
 
     texts = complete((to_text(low), to_text(high)))
-    bounds = [read_bounds(text) for text in texts or ()]
+    bounds = [read_bounds(compact(text)) for text in texts or ()]
     values = complete(each and each.value for each in bounds) or None
     return values is not None and bool(values[0].a >= values[1].b)
 

@@ -14,7 +14,6 @@ from pydantic import BeforeValidator, Field
 
 from stages.algorithms.length_and_repetition import repeated_share, soft_overlong
 from stages.config import Params, spell_out_kind
-from stages.rewards import model_components
 from stages.rewards.answer_checker import Forms, has_format, solves_problem, states_one_answer
 from stages.rewards.completion_rewards import (
     CompletionRewards,
@@ -22,11 +21,10 @@ from stages.rewards.completion_rewards import (
     RewardModels,
     score_each,
 )
-from stages.rewards.feedback.prompts import Style
 from stages.rewards.final_answer import strip_thinking
+from stages.rewards.model_components import JudgeWins, Process, model_score
 
 Count = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
 FORMS = {"final_line": "hash", "boxed": "boxed", "tags": "tag"}
 """Component -> the form among `answer_forms` that it rewards."""
 PLAIN: dict[str, Callable[[Completions, RewardModels], CompletionRewards]] = {
@@ -38,7 +36,7 @@ PLAIN: dict[str, Callable[[Completions, RewardModels], CompletionRewards]] = {
         drawn,
         lambda prompt, text: is_boxed(strip_thinking(prompt.whole(text)), prompt.answer_forms),
     ),
-    "scorer": lambda _, models: model_components.model_score(models.scorer),
+    "scorer": lambda _, models: model_score(models.scorer),
     "own": lambda drawn, models: score_each(drawn, models.need_function()),
 }
 """Kinds without hyperparameters: the right answer; working, then one line `#### n`; one readable
@@ -187,33 +185,6 @@ def script_share(text: str, scripts: Collection[str]) -> float:
     firsts = [name.partition(" ")[0].replace("ideographic", "cjk") for name in names]
     hits = sum(not set(first.split("-")).isdisjoint(scripts) for first in firsts)
     return hits / len(firsts) if firsts else 1.0
-
-
-class Process(Params):
-    """Scores of reasoning steps by a process reward model, minus `zero`."""
-
-    kind: Literal["process"]
-    credit: Literal["sum", "min"]
-    zero: Share
-
-    def __call__(self, _: Completions, models: RewardModels) -> CompletionRewards:
-        """Step rewards."""
-        return model_components.step_scores(models.scorer, self.credit, self.zero)
-
-
-class JudgeWins(Params):
-    """Share of a completion's comparisons within its group that a judge decides for it."""
-
-    kind: Literal["judge"]
-    style: Style
-    constitution: Literal["correct", "harmless", "none"]
-    min_option_mass: Share
-
-    def __call__(self, drawn: Completions, models: RewardModels) -> CompletionRewards:
-        """The win rate."""
-        return model_components.win_rate(
-            drawn, models.judge, self.style, self.constitution, self.min_option_mass
-        )
 
 
 Value = Annotated[

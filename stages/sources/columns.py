@@ -125,7 +125,7 @@ def keep_rows(
     others, kept = dict[str, Any](), False
     for row in rows:
         values = {} if isinstance(row, BadRow) else {name: find(row.fields, name) for name in where}
-        if all(_is_among(value, where[name]) for name, value in values.items()):
+        if all(_is_wanted(value, where[name]) for name, value in values.items()):
             kept = kept or not isinstance(row, BadRow)
             yield row
         else:
@@ -141,21 +141,18 @@ def keep_rows(
         )
 
 
-def _is_among(value: Any, wanted: Where) -> bool:
+def _is_wanted(value: Any, wanted: Where) -> bool:
     """Whether a value is one of those wanted, or the same flag as a word or a digit.
 
     A null matches only null, not `false`: it may be unknown.
     """
-    for candidate in wanted if isinstance(wanted, list) else [wanted]:
-        if candidate is None:
-            if value is None or value == "":
-                return True
-            continue
-        flags = read_flag(value), read_flag(candidate)
-        is_same_flag = isinstance(candidate, bool) and flags[0] is flags[1]
-        if is_same_flag or to_text(value).strip().lower() == to_text(candidate).strip().lower():
-            return True
-    return False
+    if isinstance(wanted, list):
+        return any(_is_wanted(value, candidate) for candidate in wanted)
+    if wanted is None:
+        return value is None or value == ""
+    if isinstance(wanted, bool):
+        return read_flag(value) is wanted
+    return to_text(value).strip().lower() == to_text(wanted).strip().lower()
 
 
 @cache
@@ -173,12 +170,6 @@ def names_in(expression: str) -> tuple[str, ...]:
     if any(spec or conversion for _, _, spec, conversion in parts) or "" in names:
         raise ValueError(f"expected '{{column}}' in a template, found {expression!r}")
     return names
-
-
-def all_names(expressions: Iterable[str]) -> Iterator[str]:
-    """Columns of several expressions."""
-    for expression in expressions:
-        yield from names_in(expression)
 
 
 def root(name: str, fields: Mapping[str, Any]) -> str:
@@ -272,15 +263,11 @@ def _states_text(answer: str, text: str) -> bool:
 
 def _find_reply(fields: Mapping[str, Any]) -> str:
     """Reply of a row, or its last message if that is the assistant's; else an empty text."""
-    if texts := [fields[name] for name in NAMES["replies"] if isinstance(fields.get(name), str)]:
-        return texts[0]
-    turns = [
-        value for name in NAMES["message_lists"] if isinstance(value := fields.get(name), list)
-    ]
-    last: Any = turns[0][-1] if turns and turns[0] else None
-    speaker = last.get("role", last.get("from")) if isinstance(last, Mapping) else "user"
-    is_reply = str(speaker).lower() not in ("user", "human", "system")
-    return str(last.get("content", last.get("value", ""))) if is_reply else ""
+    texts = [fields.get(name) for name in NAMES["replies"]]
+    for name in NAMES["message_lists"]:
+        speaker, content = _read_last_message(fields.get(name))
+        texts.append(None if speaker in ("user", "human", "system", "") else str(content))
+    return next((text for text in texts if isinstance(text, str)), "")
 
 
 @cache
@@ -290,28 +277,28 @@ def find_mark(name: str) -> str | None:
     return next((mark for mark, names in NAMES["marks"].items() if re.fullmatch(names, key)), None)
 
 
-def read_split(column: str, value: Any) -> str | None:
-    """Split `train`, `dev` or `test` by a column of splits or a flag; None: it names none.
+def list_splits(column: str, value: Any) -> set[str]:
+    """Splits `train`, `dev` and `test` that a column of splits, or a flag, names.
 
-    A flag is `is_test: 1` or `is_train: false`; in a domain the split follows the name.
+    A flag is `is_test: 1` or `is_train: false`; in a domain the split follows the name. A value may
+    name several, as `train (no test)`, and then does not say which one it is.
     """
     mark, text = find_mark(column), str(value).strip().lower()
     flag = read_flag(text)
     if flag is not None and mark in ("held out", "trained"):
-        return "train" if flag == (mark == "trained") else "test"
+        return {"train" if flag == (mark == "trained") else "test"}
     if mark == "domain":
         match = _SPLIT_AFTER.fullmatch(text)
         text = "" if match is None else match[1]
     words = re.findall(r"[a-z]+", text.replace("held_out", "heldout"))
-    splits = {SPLITS[word] for word in words if word in SPLITS and len(words) <= MAX_SPLIT_WORDS}
-    split = next(iter(sorted(splits - {"train"})), "train" if splits else None)
-    return "dev" if split == "validation" else split
+    named = {SPLITS[word] for word in words if word in SPLITS and len(words) <= MAX_SPLIT_WORDS}
+    return {"dev" if split == "validation" else split for split in named}
 
 
 def says_test(name: str, value: Any) -> bool:
     """Whether name and value of a column, or a path, exclude the row from training."""
     is_marked = find_mark(name) in ("split", "held out", "trained", "domain")
-    return is_marked and read_split(name, value) in ("dev", "test")
+    return is_marked and not list_splits(name, value).isdisjoint(("dev", "test"))
 
 
 def says_invalid(name: str, value: Any) -> bool:
@@ -355,11 +342,6 @@ def is_empty(value: Any) -> bool:
     """Whether a value is null, NaN, or an empty text, list or object."""
     is_nan = isinstance(value, float) and math.isnan(value)
     return value is None or is_nan or value in ("", [], {}, "[]")
-
-
-def is_better_first(first: str, second: str) -> bool:
-    """Whether, by the names of two columns of answers, the first one has the better answer."""
-    return [first, second, "better first"] in NAMES["two_answers"]
 
 
 class ColumnSample:
@@ -409,7 +391,8 @@ class ColumnSample:
         """Whether lists of messages end with the user's, so that another column has the reply."""
         lists = [value for value in self.values(name) if isinstance(value, list) and value]
         lists = [messages for messages in lists if is_message(messages[-1])]
-        return bool(lists) and all(map(_ends_with_the_user, lists))
+        speakers = {_read_last_message(messages)[0] for messages in lists}
+        return bool(speakers) and speakers <= {"user", "human"}
 
     def has_steps(self, labels: str) -> bool:
         """Whether a list of flags is beside a list of as many texts that are not choices."""
@@ -643,11 +626,12 @@ def is_message(value: Any) -> bool:
     )
 
 
-def _ends_with_the_user(messages: Any) -> bool:
-    """Whether a list of messages ends with the user's."""
-    messages = parse_json(messages) if isinstance(messages, str) else messages
+def _read_last_message(messages: Any) -> tuple[str, Any]:
+    """Speaker, in lower case, and content of the last message of a list; of others nothing."""
     last = messages[-1] if isinstance(messages, list) and messages else None
-    return isinstance(last, dict) and last.get("role", last.get("from")) in ("user", "human")
+    message = last if isinstance(last, dict) else {}
+    speaker = str(message.get("role", message.get("from", ""))).lower()
+    return speaker, message.get("content", message.get("value"))
 
 
 def _states_an_answer(text: str) -> bool:

@@ -39,7 +39,7 @@ from decimal import Decimal
 from functools import partial
 from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from stages import meter
 from stages.config import read_yaml
@@ -50,11 +50,16 @@ from stages.sources.quarantine import RejectedError, bad_row
 MAX_LINE_BYTES = 2**20
 """Length above which a line of JSON is rejected without being decoded."""
 NO_OBJECT = "not an object: expected {{...}}, found {}"
+NO_UTF8 = "not UTF-8: a byte of the row is none"
+_NO_UTF8 = re.compile("[\udc80-\udcff]")
+"""Bytes that are no UTF-8, as they are decoded."""
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 NAMES: Mapping[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
 """Content of a file, or of a key of a JSON object -> its usual names."""
 SPLITS: Mapping[str, str] = NAMES["splits"]
 """Word in a file's name -> the file's split."""
+_JSON_TEXT = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[][^\0]")
+"""Beginning of JSON in UTF-8, of which a row with the character 0 is a bad one."""
 _COLUMN = re.compile(r"\w[\w .():/-]*")
 """Name of a column in the header of a table."""
 _CURRENCY = r"(?:[€$£¥]|EUR|USD|GBP|CHF)"
@@ -69,12 +74,6 @@ _SPLIT_LIST = re.compile(r"([a-z]+?)[-_ ]?(?:set|data|split|rows|examples)?", re
 """Key of a JSON object with the rows of a split."""
 MESSAGE_KEYS = frozenset({*NAMES["messages"], *REASONING_KEYS})
 """Keys of the messages of a file that is a conversation."""
-_HELD_OUT = re.compile(
-    r"(?:^|[-_.])(?:test|testing|validation|valid|val|dev|eval|held_?out|hold_?out)(?:set)?"
-    r"[-_.]?(?:\d[^a-z]*(?:of[^a-z]*)?)?(?:\.[a-z]|$)",
-    re.IGNORECASE,
-)
-"""Name of a file or folder that ends with its split; `test_cases.jsonl` may have any split."""
 
 
 class RawRow(NamedTuple):
@@ -165,14 +164,12 @@ def split_by_name(
     by_split: dict[str | None, list[Path]] = {}
     for file in files:
         by_split.setdefault(_split_of(name_in(paths, file)), []).append(file)
-    parts = [part for file in files for part in name_in(paths, file).split("/")]
-    is_mixed = len(by_split) > 1 and (None not in by_split or any(map(_HELD_OUT.search, parts)))
-    if "train" not in by_split and is_mixed and isinstance(paths, str):
+    if "train" not in by_split and len(by_split) > 1 and isinstance(paths, str):
         shown = ", ".join(name_in(paths, file) for file in files)
         raise ValueError(
             f"{paths}: expected a file whose name says 'train' beside those held out, found "
-            f"{shown:.200}. Say which are which: path and test_path, or train_split and "
-            f"test_split; for `pairs` and `steps` name the file that is learned from."
+            f"{shown:.200}. Say which are which: path and test_path, each a file or a list; for "
+            f"`pairs` and `steps` name the file that is learned from."
         )
     if len(files) == 1 or "train" not in by_split:
         return {None: files}, list_unread(paths)
@@ -243,7 +240,7 @@ def _read_container(path: Path, file: BufferedReader, name: str) -> Rows:
     start = file.peek(512)[:512]
     if start.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")):
         return _read_columns(path, file, name)
-    if b"\0" in start:
+    if b"\0" in start and _JSON_TEXT.match(start) is None:
         raise ValueError(
             f"{path}: expected JSON, csv, tsv, parquet or Arrow, found bytes that are not UTF-8 "
             f"text. Unpack an archive, or save the rows in one of these forms."
@@ -361,49 +358,34 @@ def _exact_float(text: str) -> float | str:
     return number if is_short or Decimal(repr(number)) == Decimal(text) else text
 
 
-_EXACT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_exact_float)
-_SPACE = re.compile(r"[ \t\n\r]*")
-
-
 def _load_document(path: Path, text: str, first_line: int) -> Any:
-    """The value of JSON text; elements of an array that are rejected are replaced by the error.
+    """The value of JSON text; in place of an object with a key twice is the error.
 
     Raises:
-        ValueError: the text is broken, so that the next row cannot be found; with row and line.
+        ValueError: the text is broken, so that the next row cannot be found; with its line.
     """
-    rows = list[Any]()
+
+    def read_object(pairs: list[tuple[str, Any]]) -> Any:
+        try:
+            return _unique(pairs)
+        except RejectedError as error:
+            return error
+
+    text = re.sub(r",(\s*\])\Z", r"\1", text)  # a comma after the last row
     try:
-        if not text.startswith("["):
-            return _load(text)
-        position = _skip_space(text, 1)
-        while not text.startswith("]", position):
-            try:
-                value, position = _EXACT.raw_decode(text, position)
-            except RejectedError as error:
-                value, position = error, json.JSONDecoder().raw_decode(text, position)[1]
-            rows.append(value)
-            position = _skip_space(text, position)
-            if text.startswith(",", position):
-                position = _skip_space(text, position + 1)
-            elif not text.startswith("]", position):
-                raise json.JSONDecodeError("Expecting ',' delimiter", text, position)
-        if position + 1 < len(text):
-            raise json.JSONDecodeError("Extra data", text, position + 1)
+        return json.loads(text, object_pairs_hook=read_object, parse_float=_exact_float)
     except (ValueError, RecursionError) as error:
-        place = f"row {len(rows) + 1}, " if text.startswith("[") else ""
-        if isinstance(error, json.JSONDecodeError):
-            place += f"line {first_line + error.lineno - 1}, "
+        is_placed = isinstance(error, json.JSONDecodeError)
+        place = f"in line {first_line + error.lineno - 1} " if is_placed else ""
         raise ValueError(
             f"{path}: expected a whole JSON array of rows, one JSON object per line, or an object "
-            f"that holds a list of rows, found JSON that breaks in {place or 'the object, '}by "
-            f"{error}. Correct it there, or copy the file again."
+            f"that holds a list of rows, found JSON that breaks {place}by {error}. Correct it "
+            f"there, or copy the file again."
         ) from error
-    return rows
 
 
-def _skip_space(text: str, position: int) -> int:
-    match = _SPACE.match(text, position)
-    return position if match is None else match.end()
+def _raise(error: Any) -> NoReturn:
+    raise error
 
 
 def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
@@ -414,6 +396,8 @@ def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
     """
     decoded = text.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip()
     content = _load_document(path, decoded, first_line)
+    if isinstance(content, RejectedError):
+        raise ValueError(f"{path}: {content}: leave one of the two out")
     if isinstance(content, dict):
         content = _find_rows(path, content)
     if content and all(_is_message(item) and item.keys() <= MESSAGE_KEYS for item in content):
@@ -421,12 +405,13 @@ def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
     if not content:
         raise ValueError(f"{path}: expected a JSON array of rows, found an empty one. Fill it.")
     for number, value in enumerate(content, start=1):
-        if isinstance(value, RejectedError):
-            yield bad_row(name, number, str(value), "")
+        try:
+            shown = json.dumps(value, ensure_ascii=False, default=_raise)
+        except RejectedError as error:
+            yield bad_row(name, number, str(error), "")
             continue
-        shown = json.dumps(value, ensure_ascii=False)
-        if re.search("[\udc80-\udcff]", shown):
-            yield bad_row(name, number, "not UTF-8: a byte of the row is none", shown)
+        if _NO_UTF8.search(shown):
+            yield bad_row(name, number, NO_UTF8, shown)
         else:
             yield _make_row(name, number, value)
 
@@ -523,8 +508,8 @@ def _read_table(path: Path, name: str, lines: Iterable[tuple[int, bytes]]) -> Ro
         shown = delimiter.join(values)
         if not values:
             continue
-        if re.search("[\udc80-\udcff]", shown):
-            yield bad_row(name, line, "not UTF-8: a byte of the row is none", shown)
+        if _NO_UTF8.search(shown):
+            yield bad_row(name, line, NO_UTF8, shown)
         elif len(values) != len(columns):
             reason = f"another number of values: {len(values)}, of {len(columns)} columns"
             yield bad_row(name, line, reason, shown)

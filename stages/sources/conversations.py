@@ -284,10 +284,14 @@ def _check_keys(entry: Mapping[str, Any], content: str, ignore: Collection[str])
         is_read = key in PROVENANCE or (key in READ_KEYS and key not in ("content", "value"))
         is_repeated = columns.is_empty(value) or value == entry.get(content)
         if not (is_read or is_repeated or key in ignore or value in FORMS["ordinary"].get(key, ())):
-            raise RejectedError(
-                f"unread key: a message has '{key}' ({value!r:.60}), which is not read; where it "
-                f"may be dropped, name it: ignore: [{key}]"
-            )
+            _refuse_key("a message", key, value)
+
+
+def _refuse_key(what: str, key: str, value: Any) -> NoReturn:
+    raise RejectedError(
+        f"unread key: {what} has '{key}' ({value!r:.60}), which is not read; where it may be "
+        f"dropped, name it: ignore: [{key}]"
+    )
 
 
 def _read_calls(entry: Mapping[str, Any], ignore: Collection[str]) -> tuple[ToolCall, ...]:
@@ -337,11 +341,7 @@ def _read_content(entry: Mapping[str, Any], key: str, ignore: Collection[str]) -
             unread = [name for name in part if not columns.is_empty(part[name])
                       and name not in PART_KEYS and name not in ignore]  # fmt: skip
             if unread:
-                raise RejectedError(
-                    f"unread key: a part of a message has '{unread[0]}' "
-                    f"({part[unread[0]]!r:.60}), which is not read; where it may be dropped, name "
-                    f"it: ignore: [{unread[0]}]"
-                )
+                _refuse_key("a part of a message", unread[0], part[unread[0]])
         value = "".join(raw_rows.check_text(part.get("text"), "text") for part in value)
         entry = {**entry, key: value}
     return "" if entry.get(key) == "" else raw_rows.read_verbatim(entry, key).strip()
@@ -395,10 +395,8 @@ def join(before: list[Turn], turns: list[Turn], name: str) -> list[Turn]:
 
 
 def parse_transcript(text: str, turn: re.Pattern[str] = _TURN) -> list[Turn]:
-    """The turns of a transcript, their texts stripped."""
-    before, *parts = turn.split(text)
-    if before.strip() or not parts:
-        raise RejectedError(f"no transcript: expected a turn at the beginning, found {text!r:.60}")
+    """The turns of a transcript, which begins with one; their texts stripped."""
+    _, *parts = turn.split(text)
     return [
         Turn(ROLES_OF_SPEAKERS[name], content.strip())
         for name, content in zip(parts[::2], parts[1::2], strict=True)

@@ -21,9 +21,8 @@ OmegaPRM, "Improve Mathematical Reasoning in Language Models by Automated Proces
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -33,7 +32,6 @@ from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError
 
 BOX = "\\boxed"
-_value = partial(raw_rows.read_share, column="mc_value", reason="no value")
 
 
 @dataclass(slots=True)
@@ -48,6 +46,7 @@ class Node:
 class MathApsConfig(Params):
     """Conversion of Monte-Carlo values to labels."""
 
+    columns: ClassVar = ("question", "reasoning_steps")
     kind: Literal["math_aps"]
     labels: Literal["soft", "hard"]
     hard_above: float = Field(ge=0, lt=1)
@@ -138,6 +137,13 @@ def _continues(text: str, start: str) -> bool:
     added = text[len(start) :]
     in_a_word = start[-1:].isalnum() and added[:1].isalnum()
     return text.startswith(start) and not in_a_word
+
+
+def _value(node: Mapping[str, Any]) -> float:
+    value = node.get("mc_value")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise RejectedError(f"no value: 'mc_value' should be from 0 to 1 and is {value!r:.60}")
+    return float(value)
 
 
 def _nodes(value: Any, what: str) -> list[dict[str, Any]]:

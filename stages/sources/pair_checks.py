@@ -36,6 +36,8 @@ _ATTRIBUTE, _NO_ATTRIBUTE, _NUMBERED, _TIE, _JUDGEMENT, WINNER, DIFFERENCE, STRE
     )
 )  # fmt: skip
 """Patterns of column names, by meaning (columns.yaml)."""
+PROBABILITY = re.compile("|".join(columns_of.NAMES["probabilities"]))
+LABELS = re.compile("labels")
 
 
 class Ratings(NamedTuple):

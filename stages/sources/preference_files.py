@@ -49,7 +49,7 @@ from stages.sources import columns as columns_of
 from stages.sources import containers, conversations, pair_checks, raw_rows, splitting
 from stages.sources.columns import MISSING, NAMES, ColumnSample, read_number
 from stages.sources.containers import Place, RawRow
-from stages.sources.preference_votes import LabelledRow, merge_rows, record_row
+from stages.sources.preference_votes import LabelledRow, give_probability, merge_rows, record_row
 from stages.sources.quarantine import ALONE, MERGED, PARTED, TIE, RejectedError, bad_row
 from stages.sources.unread import NUM_SAMPLE, UNSPACED, SourceReport, Unread
 
@@ -139,6 +139,34 @@ class Answer(NamedTuple):
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the columns of a row say before its answers."""
+
+    prompt: Any
+    """The prompt's value; None: no column has it."""
+    turns: list[Turn]
+    """The same as turns."""
+    system: str | None
+    """The system message in a column of its own."""
+    turn: float | None
+    """Number of the answers that were compared, where the row says so."""
+
+    def add_system(self, turns: Sequence[Turn]) -> list[Turn]:
+        """The turns after the system message; none stay none, which the caller refuses."""
+        return conversations.add_system(turns, self.system) if turns else []
+
+    def cut(self, turns: list[Turn]) -> list[Turn]:
+        """The turns up to the answer that was compared.
+
+        A row of MT-Bench has both turns of each model, and says by `turn: 1` that the first answers
+        were compared. Chatbot Arena's `turn` counts all of them.
+        """
+        ends = [end for end, turn in enumerate(turns, start=1) if conversations.is_reply(turn)]
+        is_within = self.turn is not None and 1 <= self.turn < len(ends)
+        return turns[: ends[int(self.turn or 0) - 1]] if is_within else turns
+
+
 class Rating(NamedTuple):
     """A row that rates an answer."""
 
@@ -200,7 +228,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
 
 def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str, str | None]:
     """Columns that say which of two answers is better."""
-    if columns_of.is_better_first(first, second):
+    if [first, second, "better first"] in NAMES["two_answers"]:
         probability = "probability" if sample.values("probability") else None
         return {"chosen": first, "rejected": second, "probability": probability}
     pair: dict[str, str | None] = {"a": first, "b": second}
@@ -280,12 +308,9 @@ def read_preferences(
             for name, value in _find_beside(row.fields, columns):
                 if name not in unread.expressions:
                     unread.refuse(row, name, value, "may say which answer is better, or how much")
-    if columns.score is not None:
-        yield from _compare_rated(raw_rows.parse_rows(iter(rows), reader.read_rating))
-    else:
-        yield from merge_rows(
-            row if isinstance(row, BadRow) else reader.read_row(row) for row in rows
-        )
+    read = reader.read_rating if columns.score else reader.read_row
+    read_rows: Any = (row if isinstance(row, BadRow) else read(row) for row in rows)
+    yield from _compare_rated(read_rows) if columns.score else merge_rows(read_rows)
 
 
 def _check_columns(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) -> None:
@@ -336,30 +361,26 @@ def _find_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[tu
     difference of scores where nobody knows which answer is subtracted from which, and what may
     order a ranking: a column or a key of the answers.
     """
-    names, beside = tuple(fields), list[str]()
-    if columns.answers is None:
-        winners = pair_checks.find_columns(names, pair_checks.WINNER)
-        beside += [name for name in winners if str(fields[name]).strip().lower() != "chosen"]
-    elif not (columns.scores or columns.ranks):
+    patterns = {
+        pair_checks.STRENGTH: True, pair_checks.LABELS: True,
+        pair_checks.WINNER: columns.answers is None,
+        pair_checks.PROBABILITY: columns.chosen is not None and columns.probability is None,
+        pair_checks.SCALE: columns.score is not None,
+        pair_checks.DIFFERENCE: columns.a is not None and columns.score_a is None,
+    }  # fmt: skip
+    names = (name for pattern, may_say in patterns.items() if may_say
+             for name in pair_checks.find_columns(tuple(fields), pattern))  # fmt: skip
+    beside = {name: fields[name] for name in names if str(fields[name]).strip() != "chosen"}
+    if columns.answers is not None and not (columns.scores or columns.ranks):
         column = columns_of.root(columns.answers, fields)
-        values = {name: value for name, value in fields.items() if name != column}
-        for item in fields[column] if isinstance(fields.get(column), list) else ():
-            if isinstance(item, dict):
-                values |= {f"{column}.{key}": value for key, value in item.items()}
-        for name, value in values.items():
-            compares = name != columns.answers and _COMPARES.search(name.rpartition(".")[2])
-            if compares and not columns_of.is_empty(value):
-                yield name, value
-    beside += pair_checks.find_columns(names, pair_checks.STRENGTH)
-    beside.append("labels")
-    if columns.chosen and columns.probability is None:
-        beside += NAMES["probabilities"]
-    if columns.score is not None:
-        beside += pair_checks.find_columns(names, pair_checks.SCALE)
-    if columns.a is not None and columns.score_a is None:
-        beside += pair_checks.find_columns(names, pair_checks.DIFFERENCE)
-    yield from ((name, value) for name in beside
-                if not columns_of.is_empty(value := fields.get(name)))  # fmt: skip
+        items = fields[column] if isinstance(fields.get(column), list) else []
+        values = {name: value for name, value in fields.items() if name != column} | {
+            f"{column}.{key}": value
+            for item in items if isinstance(item, dict) for key, value in item.items()
+        }  # fmt: skip
+        beside |= {name: value for name, value in values.items() if name != columns.answers
+                   and _COMPARES.search(name.rpartition(".")[2])}  # fmt: skip
+    yield from ((name, value) for name, value in beside.items() if not columns_of.is_empty(value))
 
 
 def _is_plain(value: Any) -> TypeGuard[str]:
@@ -420,39 +441,20 @@ class PairReader:
             )
         ]  # fmt: skip
 
-    def read_rating(self, fields: Mapping[str, Any], line: int, file: str) -> Rating:
+    def read_rating(self, row: RawRow) -> Rating | BadRow:
         """A single answer with its score."""
-        answer = self._read_single(fields)
-        score = _read_number(fields, self.columns.score)
-        return Rating(RawRow(file, line, dict(fields)), answer, score)
+
+        def read(fields: Mapping[str, Any], *_: Any) -> Rating:
+            answer = self._read_single(fields)
+            return Rating(row, answer, _read_number(fields, self.columns.score))
+
+        return raw_rows.parse_row(row, read)
 
     def _read_single(self, fields: Mapping[str, Any]) -> Answer:
-        answer = self._read_answer(fields, str(self.columns.answer))
-        self._check_repeated(fields, str(self.columns.answer))
-        _check_answer(answer, str(self.columns.answer))
+        name = str(self.columns.answer)
+        (answer,) = self._read_answers(fields, name)
+        _check_answer(answer, name)
         return answer
-
-    def _check_repeated(self, fields: Mapping[str, Any], *names: str) -> None:
-        """Raise RejectedError for answers that are texts and all begin with their whole prompt.
-
-        A template says that they are to: `chosen: "{chosen}"`.
-        """
-        if self.columns.prompt is None:
-            return
-        expressions = self.columns.prompt, *names
-        values = [columns_of.unwrap(columns_of.evaluate(fields, name)) for name in expressions]
-        if not all(map(_is_plain, values)):
-            return
-        prompt, *answers = (value.strip() for value in values)
-        begin_alike = all(answer.startswith(prompt) for answer in answers)
-        is_long = len(prompt.split()) >= MIN_PROMPT_WORDS
-        if is_long and begin_alike and not any("{" in name for name in names):
-            templates = ", ".join(f"'{{{name}}}'" for name in names)
-            raise RejectedError(
-                f"prompt repeated: expected what follows the prompt in {', '.join(names)}, found "
-                f"texts that begin with '{self.columns.prompt}': write the rest alone; if answers "
-                f"are to repeat it, name them as templates: {templates}"
-            )
 
     def _combine_answers(self, fields: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """The row with each of several better answers beside each of several worse ones.
@@ -520,10 +522,9 @@ class PairReader:
         (lead, *_) = leads.values()
         if lead == 0:
             raise RejectedError("tie: both answers have the same score")
-        better, worse = (a, b) if lead > 0 else (b, a)
         if marks := pair_checks.find_marks(*(sides if lead > 0 else sides[::-1])):
             pair_checks.check_ratings(fields, self.ignore, marks)
-        return _make_pair(better, worse, line=line, file=file)
+        return _make_pair(a, b, line=line, file=file, probability=float(lead > 0))
 
     def _read_list(self, fields: Mapping[str, Any], line: int, file: str) -> list[RawPreference]:
         """Every pair of a list of answers that differ in score or rank."""
@@ -531,7 +532,8 @@ class PairReader:
         values = columns_of.evaluate(fields, column)
         if not isinstance(values, list) or len(values) < 2:
             raise RejectedError(f"no answers: '{column}' should be a list of at least two")
-        answers = [self._make_answer(fields, value, column) for value in values]
+        asked = self._read_prompt(fields)
+        answers = [self._make_answer(asked, value, column) for value in values]
         scores: Any = [-float(rank) for rank in range(len(answers))]
         if (name := columns.scores or columns.ranks) is not None:
             scores = columns_of.evaluate(fields, name)
@@ -548,20 +550,7 @@ class PairReader:
         self, fields: Mapping[str, Any], first: str, second: str
     ) -> tuple[Answer, Answer]:
         """Two answers to one prompt; RejectedError where they answer different ones."""
-        if self.columns.a is not None and TURN not in self.ignore:
-            fields = _cut_conversations(fields, (first, second))
-        values = [columns_of.evaluate(fields, name) for name in (first, second)]
-        if self.columns.prompt is None and all(map(_is_plain, values)):
-            return self._part_texts(fields, *(raw_rows.check_text(text, first) for text in values))
-        if (
-            self.columns.prompt is None
-            and isinstance(values[0], list)
-            and isinstance(values[1], str)
-        ):
-            a = self._read_answer(fields, first)  # the text takes its last turn's place
-            return a, a._replace(text=raw_rows.check_text(values[1], second))
-        a, b = (self._read_answer(fields, name) for name in (first, second))
-        self._check_repeated(fields, first, second)
+        a, b = self._read_answers(fields, first, second)
         if a.turns == b.turns:
             return a, b
         questions = [[turn for turn in answer.turns if turn.role == "user"] for answer in (a, b)]
@@ -575,42 +564,48 @@ class PairReader:
             f"{len(b.turns) + 1}, and they differ before the last"
         )
 
-    def _part_texts(
-        self, fields: Mapping[str, Any], chosen: str, rejected: str
-    ) -> tuple[Answer, Answer]:
-        """What follows the common beginning of two texts, which is their prompt."""
-        length = _count_common(chosen, rejected)
-        prompt, ends = chosen[:length], [chosen[length:], rejected[length:]]
-        if not prompt.strip():
-            raise RejectedError("no common prompt: the answers do not begin alike")
-        before = conversations.read_text(prompt, "the common beginning", may_end_empty=False)
-        for text in (chosen, rejected):
-            conversations.check_reply(text)
-        turns = self._add_system(before, fields)
-        if len(turns) > 1:
-            a, b = (_after_turns(turns, end.strip()) for end in ends)
-        else:
-            a, b = (Answer(tuple(turns), prompt, "", end) for end in ends)
-        return a, b
+    def _read_answers(self, fields: Mapping[str, Any], *names: str) -> Sequence[Answer]:
+        """The answers in one column, or in two; RejectedError where one is missing or malformed."""
+        asked = self._read_prompt(fields)
+        values = [columns_of.unwrap(columns_of.evaluate(fields, name)) for name in names]
+        are_plain = all(map(_is_plain, values))
+        if asked.prompt is None and len(values) == 2 and are_plain:
+            return _part_texts(asked, *values)
+        if asked.prompt is None and isinstance(values[0], list) and _is_plain(values[-1]):
+            a = self._make_answer(asked, values[0], names[0])
+            # The text takes the place of the last turn.
+            return a, a._replace(text=raw_rows.check_text(values[-1], names[-1]))
+        for name, value in zip(names, values, strict=True):
+            if value is MISSING or value is None:
+                raise RejectedError(f"missing answer: there is nothing in column '{name}'")
+        if are_plain and _is_plain(asked.prompt):
+            _check_repeated(asked.prompt, values, str(self.columns.prompt), names)
+        return [self._make_answer(asked, value, name)
+                for name, value in zip(names, values, strict=True)]  # fmt: skip
 
-    def _read_answer(self, fields: Mapping[str, Any], name: str) -> Answer:
-        value = columns_of.evaluate(fields, name)
-        if value is MISSING or value is None:
-            raise RejectedError(f"missing answer: there is nothing in column '{name}'")
-        return self._make_answer(fields, value, name)
+    def _read_prompt(self, fields: Mapping[str, Any]) -> Asked:
+        """What a row's columns say before its answers."""
+        asks, column = self.columns.prompt, self.columns.system
+        system = MISSING if column is None else columns_of.evaluate(fields, column)
+        is_empty = system is MISSING or columns_of.is_empty(system)
+        said = None if is_empty else raw_rows.check_text(system, str(column))
+        number = None
+        if self.columns.a is not None and TURN not in self.ignore:
+            number = read_number(fields.get(TURN))
+        if asks is None:
+            return Asked(None, [], said, number)
+        prompt = columns_of.unwrap(columns_of.evaluate(fields, asks))
+        if prompt in (MISSING, None, "", []):
+            raise RejectedError(f"no prompt: there is nothing in column {asks!r}")
+        turns = conversations.read_conversation(prompt, asks, self.ignore)
+        return Asked(prompt, turns, said, number)
 
-    def _make_answer(self, fields: Mapping[str, Any], value: Any, name: str) -> Answer:
+    def _make_answer(self, asked: Asked, value: Any, name: str) -> Answer:
         """An answer, text or the last turn of a conversation, with the conversation before it."""
-        prompt, before, asks = None, list[Turn](), self.columns.prompt
-        if asks is not None:
-            prompt = columns_of.unwrap(columns_of.evaluate(fields, asks))
-            if prompt in (MISSING, None, "", []):
-                raise RejectedError(f"no prompt: there is nothing in column {asks!r}")
-            before = conversations.read_conversation(prompt, asks, self.ignore)
         value = columns_of.unwrap(value)
         if isinstance(value, list | dict) or columns_of.is_conversation(value):
             turns = conversations.read_conversation(value, name, self.ignore, may_end_empty=True)
-            turns = conversations.join(before, turns, name)
+            turns = conversations.join(asked.turns, asked.cut(turns), name)
             _check_text(turns)
             if turns[-1].role != "assistant":
                 raise RejectedError("no answer: the last turn is not the assistant's")
@@ -618,25 +613,45 @@ class PairReader:
                 raise RejectedError(
                     f"weight: the answer in '{name}' has weight 0 and is not to be learned from"
                 )
-            return _after_turns(self._add_system(turns[:-1], fields), turns[-1].content)
+            return _after_turns(asked.add_system(turns[:-1]), turns[-1].content)
         text = raw_rows.check_text(value, name)
         conversations.check_reply(text)
-        before = self._add_system(before, fields)
+        before = asked.add_system(asked.turns)
         _check_text(before)
-        if _is_plain(prompt) and len(before) == 1:
-            return Answer(tuple(before), prompt, "", text)
+        if _is_plain(asked.prompt) and len(before) == 1:
+            return Answer(tuple(before), asked.prompt, "", text)
         return _after_turns(before, text.strip())
 
-    def _add_system(self, turns: Sequence[Turn], fields: Mapping[str, Any]) -> list[Turn]:
-        """The turns after the system message of the row's column, if both are there.
 
-        The caller refuses an answer to no turns.
-        """
-        column = self.columns.system
-        system = MISSING if column is None else columns_of.evaluate(fields, column)
-        if not turns or system is MISSING or columns_of.is_empty(system):
-            return list(turns)
-        return conversations.add_system(turns, raw_rows.check_text(system, str(column)))
+def _check_repeated(prompt: str, texts: Sequence[str], asks: str, names: Sequence[str]) -> None:
+    """Raise RejectedError for answers that are texts and all begin with their whole prompt.
+
+    A template says that they are to: `chosen: "{chosen}"`.
+    """
+    begin_alike = all(text.strip().startswith(prompt.strip()) for text in texts)
+    is_long = len(prompt.split()) >= MIN_PROMPT_WORDS
+    if is_long and begin_alike and not any("{" in name for name in names):
+        templates = ", ".join(f"'{{{name}}}'" for name in names)
+        raise RejectedError(
+            f"prompt repeated: expected what follows the prompt in {', '.join(names)}, found "
+            f"texts that begin with '{asks}': write the rest alone; if answers are to repeat it, "
+            f"name them as templates: {templates}"
+        )
+
+
+def _part_texts(asked: Asked, *texts: str) -> Sequence[Answer]:
+    """What follows the common beginning of two texts, which is their prompt."""
+    length = _count_common(*texts)
+    prompt, ends = texts[0][:length], [text[length:] for text in texts]
+    if not prompt.strip():
+        raise RejectedError("no common prompt: the answers do not begin alike")
+    before = conversations.read_text(prompt, "the common beginning", may_end_empty=False)
+    for text in texts:
+        conversations.check_reply(raw_rows.check_text(text, "the answers"))
+    turns = asked.add_system(before)
+    if len(turns) > 1:
+        return [_after_turns(turns, end.strip()) for end in ends]
+    return [Answer(tuple(turns), prompt, "", end) for end in ends]
 
 
 def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
@@ -726,12 +741,11 @@ def _make_pair(
         _check_answer(answer, name)
     if better.text.strip() == worse.text.strip():
         raise RejectedError(f"equal answers: both are {better.text.strip()!r:.60}")
-    if probability < 0.5:
-        better, worse, probability = worse, better, 1.0 - probability
-    return RawPreference(
+    pair = RawPreference(
         turns=better.turns, plain_prompt=better.plain_prompt, plain_lead=better.plain_lead,
-        chosen=better.text, rejected=worse.text, probability=probability, line=line, file=file,
+        chosen=better.text, rejected=worse.text, probability=1.0, line=line, file=file,
     )  # fmt: skip
+    return give_probability(pair, probability)
 
 
 def _check_answer(answer: Answer, name: str) -> None:
@@ -747,15 +761,15 @@ def _read_probability(fields: Mapping[str, Any], column: str | None) -> float:
     if column is None:
         return 1.0
     value = columns_of.evaluate(fields, column)
-    if (is_better := columns_of.read_flag(value)) is not None:
-        return float(is_better)
-    if isinstance(value, str):
-        with suppress(ValueError):  # tables hold text alone
-            value = float(value)
-    value = raw_rows.read_share({column: value}, column, "no probability")
-    if value == 0.5:
+    flag, number = columns_of.read_flag(value), read_number(value)
+    number = number if flag is None else float(flag)
+    if number is None or not 0 <= number <= 1:
+        raise RejectedError(
+            f"no probability: '{column}' should be from 0 to 1 and is {value!r:.60}"
+        )
+    if number == 0.5:
         raise RejectedError(f"tie: '{column}' is 0.5 and prefers neither answer")
-    return value
+    return number
 
 
 def _read_number(fields: Mapping[str, Any], column: str | None) -> float:
@@ -763,28 +777,6 @@ def _read_number(fields: Mapping[str, Any], column: str | None) -> float:
     if value is None:
         raise RejectedError(f"no score: '{column}' should be a number")
     return value
-
-
-def _cut_conversations(fields: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-    """The row with its conversations cut after the answers that were compared.
-
-    A row of MT-Bench has both turns of each model, and says by `turn: 1` that the first answers
-    were. Chatbot Arena's `turn` counts all of them.
-    """
-    number, cut = read_number(fields.get(TURN)), dict[str, Any]()
-    if number is None or number < 1:
-        return fields
-    for name in names:
-        messages = fields.get(name)
-        messages = columns_of.parse_json(messages) if isinstance(messages, str) else messages
-        if not isinstance(messages, list) or not all(map(columns_of.is_message, messages)):
-            continue
-        speakers = [str(message.get("role", message.get("from"))) for message in messages]
-        roles = [conversations.ROLES.get(speaker.lower()) for speaker in speakers]
-        ends = [index for index, role in enumerate(roles, start=1) if role == "assistant"]
-        if number < len(ends):
-            cut[name] = messages[: ends[int(number) - 1]]
-    return {**fields, **cut}
 
 
 def _count_common(chosen: str, rejected: str) -> int:

@@ -84,7 +84,7 @@ def merge_rows(
                     f"in line {votes.first.line} of {votes.first.file}, prefer neither on average"
                 )
             elif number == votes.number:
-                yield _give_share(votes)
+                yield give_probability(votes.first, votes.share)
             else:
                 reasons.append(
                     f"{MERGED}: the same two answers as in line {votes.first.line} of "
@@ -122,11 +122,10 @@ def _prefer(first: RawPreference, label: RawPreference) -> float:
     return label.probability if is_same else 1 - label.probability
 
 
-def _give_share(votes: Votes) -> RawPreference:
-    """The pair with the share of votes as its label, the answer with more votes as `chosen`."""
-    first, share = votes.first, votes.share
-    if share > 0.5:
-        return replace(first, probability=share)
+def give_probability(pair: RawPreference, probability: float) -> RawPreference:
+    """The pair with P(chosen is better), the answer that is more likely the better as `chosen`."""
+    if probability >= 0.5:
+        return replace(pair, probability=probability)
     return replace(
-        first, chosen=first.rejected, rejected=first.chosen, probability=round(1 - share, 12)
+        pair, chosen=pair.rejected, rejected=pair.chosen, probability=round(1 - probability, 12)
     )

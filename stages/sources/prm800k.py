@@ -22,7 +22,7 @@ whether their labels count again.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from stages.config import Params
 from stages.records.steps import RawSteps
@@ -38,6 +38,7 @@ Step = tuple[str, float | None]
 class Prm800kConfig(Params):
     """Rules from ratings to labels."""
 
+    columns: ClassVar = ("question.problem", "label.steps", "label.finish_reason")
     kind: Literal["prm800k"]
     neutral: Literal["right", "wrong", "unlabelled"]
     alternatives: Literal["rows", "drop"]

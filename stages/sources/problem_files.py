@@ -294,12 +294,13 @@ def parse_problem(
         turns = [*turns[:-1], choices.ask(turns[-1])]
         answer = None if answer is None else choices.find_letter(values["answer"], gold_forms)
     if values.get("split") is not None:
-        split = columns_of.read_split(str(columns.split), values["split"])
-        if split is None:
+        splits = columns_of.list_splits(str(columns.split), values["split"])
+        if len(splits) != 1:
             raise RejectedError(
                 f"unknown split: '{columns.split}' should be train, dev or test, is "
                 f"{values['split']!r:.60}"
             )
+        (split,) = splits
     is_plain = len(turns) == 1 and columns.question is not None and tools is None
     name = _SUFFIXES.sub("", file).replace("/", "-")
     return Problem(

@@ -5,12 +5,12 @@ A RejectedError says what was expected and what was found; `parse_row` makes a `
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from stages.records.problems import BadRow
-from stages.sources.containers import DECIMAL_COMMA, RawRow, Rows
+from stages.sources.containers import DECIMAL_COMMA, RawRow
 from stages.sources.quarantine import RejectedError, bad_row
 
 ParsedT = TypeVar("ParsedT")
@@ -32,14 +32,6 @@ def parse_row(
         return bad_row(row.file, row.line, str(error), content)
 
 
-def parse_rows(
-    rows: Rows, from_fields: Callable[[Mapping[str, Any], int, str], ParsedT]
-) -> Iterator[ParsedT | BadRow]:
-    """`parse_row` of every row; bad rows unchanged."""
-    for row in rows:
-        yield row if isinstance(row, BadRow) else parse_row(row, from_fields)
-
-
 NAMES = {dict: "an object", list: "a list", str: "text"}
 
 
@@ -56,14 +48,6 @@ def read_list(fields: Mapping[str, Any], column: str, reason: str) -> list[Any]:
     if not isinstance(value, list) or not value:
         raise RejectedError(f"{reason}: '{column}' should be a filled list and is {value!r:.60}")
     return value
-
-
-def read_share(fields: Mapping[str, Any], column: str, reason: str) -> float:
-    """The number from 0 to 1 in `column`; RejectedError for `reason` if it is none."""
-    value = fields.get(column)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise RejectedError(f"{reason}: '{column}' should be from 0 to 1 and is {value!r:.60}")
-    return float(value)
 
 
 def read_text(fields: Mapping[str, Any], column: str) -> str:
@@ -121,8 +105,6 @@ def check_answer(value: Any, column: str, *, is_choice: bool = False) -> str:
         )
     if isinstance(value, float) and not math.isfinite(value):
         raise RejectedError(f"not a number: '{column}' is {value}")
-    if isinstance(value, int) and value.bit_length() > 1000:
-        raise RejectedError(f"answer does not parse: '{column}' has {value.bit_length()} bits")
     return str(value)
 
 

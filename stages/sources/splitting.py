@@ -83,7 +83,9 @@ def split_problems(
         _is_far(len(by_split[name]), share * len(everything)) for name, share in by_hash.items()
     ):
         # Conversations with the same opening, such as an agent's instruction.
-        whole = _place_all(everything, fixed, by_hash, _whole_key)
+        whole = _place_all(
+            everything, fixed, by_hash, lambda problem: normalise_question(problem.question)
+        )
         by_split = whole if all(whole.values()) else by_split
     empty = [name for name, members in by_split.items() if not members]
     if empty:
@@ -126,10 +128,6 @@ def _place_all(
 def _is_far(count: int, expected: float) -> bool:
     """Whether a split has less than half or more than twice its share, beyond chance."""
     return abs(count - expected) > max(expected / 2, 4 * expected**0.5, 1)
-
-
-def _whole_key(problem: Problem) -> str:
-    return normalise_question(problem.question)
 
 
 def position(text: str, purpose: str) -> float:

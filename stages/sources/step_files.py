@@ -40,7 +40,7 @@ from dataclasses import replace
 from itertools import accumulate
 from operator import add
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -57,6 +57,7 @@ from stages.sources.unread import SourceReport, Unread
 class ProcessBench(Params):
     """Format of ProcessBench, without settings."""
 
+    columns: ClassVar = ("id", "problem", "steps", "label", "final_answer_correct")
     kind: Literal["processbench"]
 
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
@@ -87,6 +88,7 @@ SIGNS = {"+": 1.0, "-": 0.0}
 class MathShepherd(Params):
     """Format of Math-Shepherd."""
 
+    columns: ClassVar = ("input", "label")
     kind: Literal["math_shepherd"]
     num_completions: int = Field(gt=0)
     """N, number of completions per label: 8 in the paper."""
@@ -132,6 +134,11 @@ class Stepwise(Params):
     """The column of the lists of steps."""
     labels: str = "labels"
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads."""
+        return self.question, self.steps, self.labels
+
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
         """The single solution of a row."""
         steps = raw_rows.read_list(fields, self.steps, "no steps")
@@ -154,27 +161,12 @@ Format = Annotated[
     Field(discriminator="kind"),
 ]
 
-
-COLUMNS = {
-    "prm800k": ("question.problem", "label.steps", "label.finish_reason"),
-    "math_shepherd": ("input", "label"),
-    "math_aps": ("question", "reasoning_steps"),
-    "processbench": ("id", "problem", "steps", "label", "final_answer_correct"),
-}
-"""Kind of a format -> columns that it reads; `stepwise` has fields for them."""
 GOLD = (
     "answer", "final_answer", "ground_truth", "solution", "question.ground_truth_answer",
     "question.ground_truth_solution", "question.pre_generated_steps",
     "question.pre_generated_answer",
 )  # fmt: skip
 """Columns from which step labels were made, which add nothing to them."""
-
-
-def list_columns(form: Format) -> tuple[str, ...]:
-    """The columns that a format reads."""
-    if isinstance(form, Stepwise):
-        return form.question, form.steps, form.labels
-    return COLUMNS[form.kind]
 
 
 def read_solutions(
@@ -200,8 +192,7 @@ def read_solutions(
     """
     report = report or SourceReport(path="")
     report.form, report.rows = f"labelled steps ({form.kind})", {"unsplit": 0}
-    names, where = list_columns(form), where or {}
-
+    names, where = form.columns, where or {}
     rows = columns_of.keep_rows(containers.open_rows(place), where)
     for row in Unread([*names, *where], [*ignore, *GOLD]).watch(rows, report):
         if isinstance(row, BadRow):

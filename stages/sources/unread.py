@@ -139,7 +139,7 @@ class Unread:
             sides: Words of columns of an answer that may be invalid without harm to its row.
         """
         self.expressions = [*expressions]
-        self.paths = [*columns_of.all_names(self.expressions)]
+        self.paths = [name for each in self.expressions for name in columns_of.names_in(each)]
         self.ignore, self.gold = frozenset(ignore), gold
         self.is_imitated, self.are_choices = is_imitated, are_choices
         self.lacks_prompt, self.sides, self.refuse_tests = lacks_prompt, frozenset(sides), True
@@ -256,7 +256,8 @@ class Unread:
         is_known |= columns_of.CHOICE_COLUMN.fullmatch(key) is not None
         if is_known and not row_texts.repeats(parsed):
             return "has a name by which columns are found"
-        why = next((why for why, is_such in _KINDS.items() if _holds(parsed, is_such)), None)
+        parts = [*_inside(parsed)]
+        why = next((why for why, is_such in _KINDS.items() if any(map(is_such, parts))), None)
         return None if why == "holds messages" and row_texts.repeats(parsed) else why
 
     def _check(self) -> None:
@@ -373,18 +374,10 @@ def _are_few(column: _Column) -> bool:
 
 
 def _has_verdict(column: _Column) -> bool:
-    """Whether one of a few words, each repeated, is a flag or says that something is right or not.
-
-    `no` among codes of two or three letters is a language.
-    """
+    """Whether one of a few words, each repeated, says that something is right or not."""
     words = {*column.values}
-    if not _are_few(column) or REPEATED * len(words) > column.num_values:
-        return False
-    flags = {word for word in words if columns_of.read_flag(word) is not None}
-    are_long = all(len(word) > 3 for word in words - flags)
-    has_flag = any(len(word) > 2 or are_long for word in flags)
     judges = any(not _VERDICTS.isdisjoint(_WORD.findall(word)) for word in words)
-    return has_flag or judges
+    return judges and _are_few(column) and REPEATED * len(words) <= column.num_values
 
 
 def _show_share(name: str, column: _Column, counts: Sequence[tuple[str, int]]) -> str:
@@ -419,10 +412,6 @@ def _inside(value: Any) -> Iterator[Any]:
     parts = value.values() if isinstance(value, Mapping) else value
     for part in parts if isinstance(value, Mapping | list) else ():
         yield from _inside(part)
-
-
-def _holds(value: Any, is_such: Callable[[Any], bool]) -> bool:
-    return any(map(is_such, _inside(value)))
 
 
 def _is_medium(value: Any) -> bool:

@@ -104,7 +104,7 @@ def weighted_vote(
         return float(answer_is_right[0])  # of most problems that a trained policy solves
     votes = answers[:, None] == np.arange(len(answer_is_right))  # UNREADABLE equals none
     present = votes[subsets].any(axis=1)
-    sums = np.where(present, (votes * weights[:, None])[subsets].sum(axis=1), -np.inf)
+    sums = (votes * weights[:, None])[subsets].sum(axis=1)
     top = sums.max(axis=1, keepdims=True)
     # Sums of the same weights in another order differ by rounding, and are a tie.
     winners = present & (sums >= top * (1.0 - 1e-12))

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stages.algorithms import judge_readings
 from stages.records.preferences import Verdict
-from stages.rewards.feedback.judging import LabelRule, PairToJudge
+from stages.rewards.feedback.judging import LabelRule, PairToJudge, join_orders
 from stages.rewards.feedback.prompts import OPTIONS, Prompts
 from stages.sampler import Judge, count_judge_tokens, judge_messages
 
@@ -82,9 +81,9 @@ def measure_flips(
             ]
         choices = judge_messages(judge, messages) if attacked else []
         flips: list[tuple[str, float]] = []
-        for pair, a, b in zip(attacked, choices[::2], choices[1::2], strict=True):
-            if a is not None and b is not None:
-                label = judge_readings.soft_label(a.probabilities[0], b.probabilities[0])
-                answered = min(a.mass, b.mass) >= rule.min_option_mass
-                flips.append((pair.prompt.id, float(answered and label > 0.5)))
+        readings = map(join_orders, choices[::2], choices[1::2])
+        for pair, reading in zip(attacked, readings, strict=True):
+            if reading is not None:
+                answered = reading.mass >= rule.min_option_mass
+                flips.append((pair.prompt.id, float(answered and reading.p_a > 0.5)))
         yield {"attack": name, "flips": flips, "tokens": count_judge_tokens(choices)}

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -52,6 +52,35 @@ MIN_COMPARISONS = 8
 """Number of pairs without any verdict that cannot be bad luck."""
 DECIMALS = 6
 """Decimals of a probability in an output: the precision of float32. A mean of two has one more."""
+
+
+class Reading(NamedTuple):
+    """Probabilities of a judge that the answer shown first is better, in both orders of a pair."""
+
+    p12: float
+    """In the order A, B."""
+    p21: float
+    """In the order B, A."""
+    mass: float
+    """Probability that any option is answered, the smaller of the two orders'."""
+
+    @property
+    def p_a(self) -> float:
+        """P(A is better), the mean of both orders."""
+        return judge_readings.soft_label(self.p12, self.p21)
+
+    @property
+    def gap(self) -> float:
+        """Disagreement of the orders."""
+        return judge_readings.order_gap(self.p12, self.p21)
+
+
+def join_orders(forward: Judgement | None, backward: Judgement | None) -> Reading | None:
+    """Reading of a pair from both orders; None: one was too long for the judge."""
+    if forward is None or backward is None:
+        return None
+    p12, p21 = (order.probabilities[0] for order in (forward, backward))
+    return Reading(p12, p21, min(forward.mass, backward.mass))
 
 
 class LabelRule(Params):
@@ -169,10 +198,11 @@ def judge_chunks(
         ]
         messages = list(itertools.chain(*both))
         choices = judge_messages(judge, messages)
-        orders = zip(choices[::2], choices[1::2], strict=True)
+        readings = map(join_orders, choices[::2], choices[1::2])
+        version = JUDGE_VERSIONS[prompts.style]
         verdicts = [
-            _verdict(pair, both_orders, prompts, rule, split)
-            for pair, both_orders in zip(chunk, orders, strict=True)
+            make_verdict(pair, reading, rule, split, version)
+            for pair, reading in zip(chunk, readings, strict=True)
         ]
         if not number:
             _check_answered(verdicts, choices, rule)
@@ -216,40 +246,22 @@ def _check_answered(
     )
 
 
-def _verdict(
-    pair: PairToJudge,
-    orders: Sequence[Judgement | None],
-    prompts: Prompts,
-    rule: LabelRule,
-    split: str,
-) -> Verdict:
-    forward, backward = orders
-    version = JUDGE_VERSIONS[prompts.style]
-    if forward is None or backward is None:
-        return _make_unread(pair, split, version)
-    p12, p21 = (order.probabilities[0] for order in (forward, backward))
-    return make_verdict(pair, p12, p21, min(forward.mass, backward.mass), rule, split, version)
-
-
 def make_verdict(
-    pair: PairToJudge, p12: float, p21: float, mass: float, rule: LabelRule, split: str,
-    version: str,
-) -> Verdict:  # fmt: skip
-    """Verdict from P(the first one is better) in the orders A, B (`p12`) and B, A (`p21`)."""
-    p12, p21, mass = (round(value, DECIMALS) for value in (p12, p21, mass))
-    return replace(
-        _make_unread(pair, split, version), p12=p12, p21=p21,
-        gap=round(judge_readings.order_gap(p12, p21), DECIMALS),
-        probability=round(judge_readings.soft_label(p12, p21), DECIMALS + 1), option_mass=mass,
-        dropped=rule.reason_to_drop(p12, p21, mass),
-    )  # fmt: skip
-
-
-def _make_unread(pair: PairToJudge, split: str, version: str) -> Verdict:
-    return Verdict(
+    pair: PairToJudge, reading: Reading | None, rule: LabelRule, split: str, version: str
+) -> Verdict:
+    """Verdict from a reading; None: the pair was too long for the judge."""
+    verdict = Verdict(
         split=split, id=pair.prompt.id, index_a=pair.a.index, index_b=pair.b.index,
         principle=pair.principle, prompt_version=version,
         **dict.fromkeys(("p12", "p21", "gap", "probability", "option_mass")), dropped="too_long",
+    )  # fmt: skip
+    if reading is None:
+        return verdict
+    rounded = Reading(*(round(value, DECIMALS) for value in reading))
+    return replace(
+        verdict, p12=rounded.p12, p21=rounded.p21, gap=round(rounded.gap, DECIMALS),
+        probability=round(rounded.p_a, DECIMALS + 1), option_mass=rounded.mass,
+        dropped=rule.reason_to_drop(*rounded),
     )  # fmt: skip
 
 

@@ -107,7 +107,10 @@ def win(texts, constitution="correct", row=None, **answers):
             once(message), mass=row["mass_of_first"] if "1: A" in message else 0.9
         )
     completions = Answers(texts, **{"golds": ["7"] * 4} | answers)
-    return model_components.win_rate(completions, chooser, "short", constitution, 0.5), chooser
+    component = model_components.JudgeWins(
+        kind="judge", style="short", constitution=constitution, min_option_mass=0.5
+    )
+    return component(completions, components.RewardModels(judge=chooser, max_new_tokens=1)), chooser
 
 
 @pytest.mark.parametrize("row", rows("judge"))

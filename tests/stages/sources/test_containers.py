@@ -69,7 +69,7 @@ def test_a_container_is_known_by_its_bytes_whatever_its_name(tmp_path, kind):
 DOCUMENTS = YAML(typ="safe").load(Path(__file__).with_name("documents.yaml"))
 
 
-MARKS = {b"<FF>": b"\xff", b"<deep>": b"[" * 100_000,
+MARKS = {b"<FF>": b"\xff", b"<0>": b"\0", b"<deep>": b"[" * 100_000,
          b"<long>": b'{"a": "' + b"x" * 2 * containers.MAX_LINE_BYTES + b'"}'}  # fmt: skip
 
 
@@ -104,6 +104,7 @@ BROKEN = {
     "cut parquet": (b"PAR1" + b"x" * 50, "broken"),
     "damaged gzip": (gzip.compress(MANY)[:40] + b"x" * 200, "broken"),
     "UTF-16": ("a".encode("utf-16"), "UTF-8"),
+    "JSON lines in UTF-16": (LINES.decode().encode("utf-16-le"), "UTF-8"),
     "a zip archive": (b"PK\x03\x04\x14\0" + LINES, "Unpack"),
     "a tar archive": (TAR, "Unpack"),
     "a packed tar archive": (gzip.compress(TAR), "Unpack"),
