@@ -9,14 +9,16 @@ each point.
 """
 
 import re
+import shutil
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import UUID
 
 from dvc.exceptions import DvcException
 from dvc.utils.cli_parse import to_path_overrides
-from dvc.utils.hydra import get_hydra_sweeps
+from dvc.utils.hydra import apply_overrides, get_hydra_sweeps
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.deployments import run_deployment
@@ -116,6 +118,18 @@ def expand_grid(changes: Sequence[str]) -> list[list[str]]:
     ]
 
 
+def check_changes(point: Sequence[str]) -> None:
+    """Raise a ValueError for a key that its file lacks, before DVC would on the agent."""
+    with TemporaryDirectory() as folder:
+        for path, changes in to_path_overrides(list(point)).items():
+            copy = Path(folder, Path(path).name)
+            try:
+                shutil.copy(path, copy)
+                apply_overrides(copy, changes)
+            except (DvcException, OSError) as error:
+                raise ValueError(f"{path}: {error.__cause__ or error}") from None
+
+
 def name_point(changes: Sequence[str]) -> str:
     """Name of an experiment, valid for git: `grpo.num_steps=8,seeds=-0-1-`."""
     return re.sub(r"\.(?!\w)|[^\w.,=+-]", "-", ",".join(changes)).lstrip("-")
@@ -149,7 +163,9 @@ def main() -> None:
     parser.add_argument("changes", nargs="+", metavar="key=value,value")
     parser.add_argument("--timeout-hours", type=float, help="for each point")
     options = parser.parse_args()
-    queue_points(expand_grid(options.changes), options.timeout_hours)
+    points = expand_grid(options.changes)
+    check_changes(points[0])  # the other points have the same keys
+    queue_points(points, options.timeout_hours)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """Checks that params.yaml and the presets of its rows fit the `Config` of every entry point."""
 
+import ast
 import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from stages.config import (
     pick_sections,
     suggest,
 )
+from stages.environments.catalogue import METHODS, TAKE_ROW
 from stages.environments.definition import FOLDER, EnvironmentPreset, Starts
 from stages.loops import episodes, sft, teacher
 from stages.loops.epochs import endless_batches
@@ -31,6 +34,7 @@ from stages.rows import BASE, ENTRY_POINTS
 from stages.tables import (
     ENVIRONMENTS,
     GLOBAL_KEYS,
+    OWN_SOURCES,
     PAIRS,
     REWARDS,
     TableRow,
@@ -129,6 +133,7 @@ def find_problems(
         if (config := configs.get(str(row))) is not None:
             if row.table == ENVIRONMENTS:
                 problems += check_environment(row, config.preset, positions)
+                problems += check_options(row, config.preset)
             problems += check_row(row, config, content, configs, tables)
             if source is not None:
                 problems += source_checks.check_row(row, config, source)
@@ -233,6 +238,54 @@ def check_environment(
             f"{row}: preset '{row.words[PRESET]}' has max_tokens {preset.max_tokens}, and the "
             f"model has {positions} positions: lower max_tokens, or take another model"
         )
+
+
+def check_options(row: TableRow, preset: EnvironmentPreset) -> Iterator[str]:
+    """Errors: options that do not fit the signature of the user's class in its source.
+
+    The user's code is not imported, so an `__init__` that is inherited, or made by a decorator, is
+    not checked.
+    """
+    methods, word = METHODS.get(row.kind), own_modules.get_own_word(row.words["on"])
+    path = OWN_SOURCES[ENVIRONMENTS] / f"{word}.py"
+    if methods is None or not path.is_file():
+        return
+    with suppress(SyntaxError):  # `trace_code` says where
+        for node in ast.parse(path.read_bytes()).body:
+            functions = {item.name: item for item in getattr(node, "body", ())
+                         if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}  # fmt: skip
+            if not isinstance(node, ast.ClassDef) or not functions.keys() >= {*methods}:
+                continue
+            init = functions.get("__init__")
+            if node.decorator_list or (init.decorator_list if init else node.bases):
+                continue
+            bare = Signature([Parameter("self", Parameter.POSITIONAL_ONLY)])
+            signature = bare if init is None else read_signature(init.args)
+            first = ("self", "row") if row.kind in TAKE_ROW else ("self",)
+            try:
+                signature.bind(*first, **preset.options)
+            except TypeError as error:
+                yield (
+                    f"{row}: the options of preset '{row.words[PRESET]}' do not fit the class "
+                    f"{node.name} in {path}: {error}. Correct one of them"
+                )
+
+
+def read_signature(arguments: ast.arguments) -> Signature:
+    """Signature of a function from its syntax tree; defaults are syntax trees, too."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    without = [None] * (len(positional) - len(arguments.defaults))
+    kinds = [
+        (Parameter.POSITIONAL_OR_KEYWORD, positional, [*without, *arguments.defaults]),
+        (Parameter.VAR_POSITIONAL, [arguments.vararg], [None]),
+        (Parameter.KEYWORD_ONLY, arguments.kwonlyargs, arguments.kw_defaults),
+        (Parameter.VAR_KEYWORD, [arguments.kwarg], [None]),
+    ]
+    return Signature([
+        Parameter(name.arg, kind, default=Parameter.empty if default is None else default)
+        for kind, names, defaults in kinds
+        for name, default in zip(names, defaults, strict=True) if name is not None
+    ])  # fmt: skip
 
 
 def check_signal(row: TableRow, config: Any, configs: Configs, tables: Tables) -> None:

@@ -15,6 +15,8 @@ METHODS = {
     "tinker": ("initial_observation", "step"), "aviary": ("reset", "step"),
 }  # fmt: skip
 """Kind whose environment is a user's class -> methods of that class."""
+TAKE_ROW = ("tinker", "aviary")
+"""Kinds whose class is made anew for each episode, with the row as its first argument."""
 
 
 def make_factory(

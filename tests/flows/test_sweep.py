@@ -7,7 +7,7 @@ import pytest
 from toy_repo import init_dvc
 
 from flows.experiments import tabulate_experiments
-from flows.sweep import expand_grid, name_point, replace_experiment
+from flows.sweep import check_changes, expand_grid, name_point, replace_experiment
 
 
 def test_the_points_of_a_grid() -> None:
@@ -36,6 +36,26 @@ def test_a_point_has_a_name_that_git_takes_and_no_folder(changes: list[str]) -> 
 def test_a_change_that_cannot_be_read_is_refused(change: str) -> None:
     with pytest.raises(ValueError, match=change[-1]):
         expand_grid([change])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("a.c=1", r"params.yaml: Could not override 'a.c'"),
+        ("other.yaml:a=1", "other.yaml"),
+        ("+a.c=1", None),
+        ("a.b=1", None),
+    ],
+)
+def test_a_key_that_the_file_does_not_have_is_refused(change, words, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text("a: {b: 0}\n")
+    if words is None:
+        check_changes([change])
+    else:
+        with pytest.raises(ValueError, match=words):
+            check_changes([change])
+    assert (tmp_path / "params.yaml").read_text() == "a: {b: 0}\n"
 
 
 def data(steps: int, **measures: dict[str, float]) -> dict[str, object]:
