@@ -3,6 +3,8 @@
 And it answers alike in the next process, in which sets of texts have another order.
 """
 
+import contextlib
+import random
 import sys
 from collections import Counter
 from typing import Any
@@ -60,15 +62,24 @@ class OfRow(Guess):
         return TURNS[self.name]
 
 
+class OfProcess(Guess):
+    """Draws from the generator of the process, which the last start has seeded."""
+
+    def keep(self, row, seed: int):
+        random.seed(seed)
+
+    def pay(self):
+        return random.random()
+
+
 @pytest.mark.parametrize("rows", [ROWS, ROWS[:1]])
-@pytest.mark.parametrize("factory", [OfClass, OfRow])
+@pytest.mark.parametrize("factory", [OfClass, OfRow, OfProcess])
 def test_state_that_episodes_share_is_refused(factory, rows: list[dict[str, Any]]):
     with pytest.raises(ValueError, match=r"beside others.*row '.' .*turn [12], reward"):
         check_replay(factory, rows, LIMITS, seed=0)
 
 
-def test_episodes_are_stepped_in_turns_and_each_is_closed():
-    assert len(check_replay(Guess, ROWS, LIMITS, seed=0)) == 4  # of each episode's own
+def test_episodes_are_stepped_in_turns_and_each_that_started_is_closed():
     calls = list[str]()
 
     class Telling(Guess):
@@ -83,12 +94,22 @@ def test_episodes_are_stepped_in_turns_and_each_is_closed():
         def close(self):
             calls.append(f"close {self.name}")
 
+    class Demonstrating(Telling):
+        def demonstrate(self, row, seed: int):
+            self.start(row, seed)
+            return [{"role": "assistant", "content": "1"}]
+
     limits = EpisodeLimits(max_turns=2)
     plays = [(play_script(Telling(), row, 7, limits), row) for row in ROWS[:2]]
     calls.clear()
     assert replay_together(Telling, plays) == [None, None]
     expected = ["start a", "start b", "step a", "step b", "step a", "step b"]
     assert calls == [*expected, "close a", "close b"]
+    assert len(check_replay(Telling, ROWS, limits, seed=0)) == 4  # of each episode's own
+    calls.clear()
+    check_replay(Demonstrating, ROWS[:1], limits, seed=0)
+    # Of two seeds each, two played and a demonstration; all of them, and one twice, together.
+    assert calls.count("start a") == calls.count("close a") == 11
 
 
 SAME = Guess()
@@ -132,9 +153,7 @@ class Words:
     [
         ("{f'{row[\"id\"]}{number}' for number in range(9)}", True),
         ("[str(hash(row['id']))]", True),
-        ("sorted({f'{row[\"id\"]}{number}' for number in range(9)})", False),
-        # What is printed, and how the process ends, is no answer.
-        ("leave()", False),
+        ("leave()", False),  # what is printed, and how the process ends, is no answer
     ],
 )
 def test_what_another_process_would_answer_otherwise_is_refused(
@@ -146,13 +165,10 @@ def test_what_another_process_would_answer_otherwise_is_refused(
     (tmp_path / "sitecustomize.py").write_text(path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(own, "__path__", [*own.__path__, str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "stages.environments.own.words", raising=False)
     preset = EnvironmentPreset.model_validate({"starts": {"train": 1, "dev": 1, "test": 1}})
     file = EnvironmentFile(kind="own", preset=preset, own="words", own_digest=None, packages={})
     plays = check_replay(definition.load_factory(file), ROWS, preset, seed=0)
     sys.modules.pop("stages.environments.own.words", None)
-    if is_refused:
-        with pytest.raises(ValueError, match=r"differs between processes: row 'a' .*start, mess"):
-            hash_seed.check_hash_seed(file, plays)
-    else:
+    expected = pytest.raises(ValueError, match=r"differs between processes: row 'a' .*start, mess")
+    with expected if is_refused else contextlib.nullcontext():
         hash_seed.check_hash_seed(file, plays)

@@ -16,13 +16,9 @@ from judged_rows import RuleChooser
 from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 
-from stages.algorithms.group_advantages import normalised_sum
-from stages.loops import rollout_rewards
 from stages.rewards import components, model_components
 from stages.rewards.completion_rewards import (
-    MAX_SHOWN,
     CompletionRewards,
-    describe_completion,
     join_rewards,
     score_each,
 )
@@ -127,13 +123,8 @@ def test_wins_depend_on_neither_the_order_nor_other_groups():
     assert win("CBAB", group_size=2)[0].totals[2:] == win("AB")[0].totals
     with pytest.raises(ValueError, match="alone"):
         win("ABA", group_size=2)
-
-
-def test_a_prompt_has_one_principle_for_all_its_completions():
-    first_lines = {message.splitlines()[0] for message in win("ABC")[1].messages}
-    assert len(first_lines) == 1
-    assert not first_lines.pop().startswith("Judge:")
-    assert win("AB", "none")[1].messages[0].startswith("Judge:")
+    (first_line,) = {message.splitlines()[0] for message in win("ABC")[1].messages}
+    assert not first_line.startswith("Judge:")  # one principle for all completions of a prompt
 
 
 @pytest.mark.parametrize(("always", "num_long"), [(None, 8), (0.9, 0)])
@@ -146,25 +137,14 @@ def test_many_comparisons_without_a_verdict_stop_the_run(always, num_long):
 # --- cap, scale, weight, sum
 
 
-def test_the_shipped_rules_by_hand():
-    """Right and in the format; right; in the format; neither. In float32, as loops add them."""
-    texts = ["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 8\n#### 8", "no idea"]
-    result = pay(SHIPPED["rule"], Answers(texts))
-    whole, fifth = torch.tensor(1.0), torch.tensor(0.2)
-    assert result.totals == [float(whole + fifth), 1.0, float(fifth), 0.0]
-    assert result.statistics() == {"reward/answer": 0.5, "reward/final_line": 0.5}
-    box, tags = r"so \boxed{7}", "<think>3 + 4</think><answer>7</answer>"
-    of_r1 = Answers([box, "#### 7", tags, r"\boxed{8}", "<answer>7</answer>"])
-    assert pay(SHIPPED["answer_boxed"], of_r1).totals == [1.5, 1.0, 1.0, 0.5, 1.0]
-    assert pay(SHIPPED["answer_tags"], of_r1).totals == pytest.approx([1, 1, 1.4, 0, 1.2])
-    result = pay(SHIPPED["rule_gdpo"], Answers(texts, ["7", "7"], group_size=2))
-    expected = normalised_sum(
-        torch.tensor([[1.0, 1, 0, 0], [1.0, 0, 1, 0]]), torch.tensor([1.0, 0.2]),
-        torch.tensor([0, 0, 1, 1]), counted=torch.ones(4, dtype=torch.bool), ddof=1, eps=1e-4,
-    )  # fmt: skip
-    assert (result.totals, result.parts["answer"]) == (expected.tolist(), [1, 1, 0, 0])
-    for name, preset in SHIPPED.items():
-        assert Composition.model_validate(preset).components, name
+@pytest.mark.parametrize("row", rows("shipped"))
+def test_a_shipped_rule_by_hand(row):
+    golds = row.get("golds", ["7"])
+    completions = Answers(row["texts"], golds, group_size=1000 if len(golds) == 1 else 2)
+    result = pay(SHIPPED[row["preset"]], completions)
+    assert result.totals == pytest.approx(row["paid"], abs=row.get("within", 1e-7))
+    names = SHIPPED[row["preset"]]["components"]
+    assert result.statistics().keys() == {f"reward/{name}" for name in names}
 
 
 def test_values_are_capped_then_scaled_then_weighted():
@@ -251,17 +231,6 @@ def test_joined_batches_keep_their_order_their_steps_and_their_means():
     assert join_rewards([CompletionRewards(totals=[1.0])]).step_rewards is None
 
 
-@pytest.mark.parametrize("grid", [{"step_rewards": STEPS}, {"step_ends": ENDS}])
-def test_step_rewards_have_their_ends(grid):
-    with pytest.raises(ValueError, match="together"):
-        CompletionRewards(totals=[0.0, 0.0], **grid)
-
-
-def test_each_completion_is_checked_against_the_gold_answer_of_its_own_prompt():
-    drawn = Answers(["#### 7", "#### 8", "#### 8", "no idea"], ["7", "8"], group_size=2)
-    assert rollout_rewards.check_answers(drawn) == [True, False, True, False]
-
-
 # --- what stops a run
 
 
@@ -288,14 +257,12 @@ def test_a_component_that_gives_no_numbers_stops_the_run_and_is_named(value, ava
         pay(composed(mine=part(value, cap=cap)), Answers(["a", "b"]), **available)
 
 
-def test_a_request_to_stop_goes_through_a_reward_and_long_completions_are_shown_cut():
+def test_a_request_to_stop_goes_through_a_reward():
     def reward(*_: object) -> float:
         raise Stopped
 
     with pytest.raises(Stopped):
         score_each(Answers(["a"]), reward)
-    shown = describe_completion(Answers(["a" * (MAX_SHOWN + 5)]), 0)
-    assert f"'{'a' * MAX_SHOWN}' and 5 " in shown
 
 
 # --- which compositions there are

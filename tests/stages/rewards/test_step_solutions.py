@@ -10,10 +10,8 @@ from judged_rows import completion, prompt
 from ruamel.yaml import YAML
 
 from stages.records.steps import PrefixCount, split_steps
-from stages.rewards import answer_checker, step_solutions
+from stages.rewards import step_solutions
 from stages.rewards.step_solutions import label_solutions, true_step_labels
-from stages.sources import word_problems
-from stages.sources.word_problems import WordProblemsConfig
 
 TABLES = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
@@ -36,7 +34,6 @@ def test_a_step_ends_with_the_token_that_completes_the_separator(ids, separator,
 def test_steps_joined_are_the_completion_and_none_is_empty(ids, separator):
     steps = split_steps(ids, decode, separator)
     assert [i for step in steps for i in step] == ids
-    assert all(steps)
     # Only a completion without any text has a step without text.
     assert all(decode(step).strip() for step in steps) or len(steps) == 1
 
@@ -59,38 +56,6 @@ def test_a_step_is_right_while_the_solution_is(question, steps, expected):
 def test_the_truth_is_known_of_generated_questions_alone():
     assert true_step_labels("What is 3 + 4?", ["3 + 4 = 7", "#### 7"]) is None
     assert true_step_labels(PLUS, []) == []
-
-
-def generate(seed: int, guess: float = 0.0, slip: float = 0.0, misread: float = 0.0):
-    config = WordProblemsConfig(
-        kind="word_problems", num_problems=150, max_value=30, guess_share=guess, slip_share=slip,
-        misconception_share=misread,
-    )  # fmt: skip
-    return word_problems.generate_problems(config, seed)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_of_a_generated_problem_the_solution_is_right_up_to_a_slip(seed):
-    for problem in generate(seed):
-        question, steps = problem.question, problem.solution.splitlines(keepends=True)
-        assert true_step_labels(question, steps) == [True] * len(steps)
-        assert true_step_labels(question, [f"#### {int(problem.answer) + 1}"]) == [False]
-        start, moves = word_problems.read_question(question)
-        for slip_at in range(len(moves)):
-            value, steps = start, []
-            for index, move in enumerate(moves):
-                result = move.result(value) + (1 if index == slip_at else 0)
-                steps.append(f"{value} {move.operator} {move.operand} = {result}\n")
-                value = result
-            right = true_step_labels(question, [*steps, f"#### {value}"])
-            assert right == [True] * slip_at + [False] * (len(moves) - slip_at + 1)
-
-
-@pytest.mark.parametrize("shares", [(0.3, 0.1, 0.5), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)])
-def test_a_solution_without_an_error_has_the_right_answer(shares):
-    for problem in generate(6, *shares):
-        if all(true_step_labels(problem.question, problem.solution.splitlines())):
-            assert answer_checker.is_correct(problem.solution, problem.answer)
 
 
 # --- the solutions of a pool, and their labels
@@ -117,18 +82,20 @@ def choose(rows, number=9, of=PROMPT):
     return step_solutions.choose_solutions([(of, rows)], letters, "\n", number)
 
 
-def test_a_solution_has_its_steps_their_truth_and_its_verdict():
-    result = choose(pool(RIGHT, REPAIRED, MISTAKEN, GUESS))
-    facts = [(item.row.correct, item.row.true_labels) for item in result]
-    right, repaired, mistaken, guess = facts
-    assert right == (True, [True, True, True])
-    assert repaired == (True, [False, False, False])
-    assert mistaken == (False, [True, False, False])
-    assert guess == (True, [True])
-    assert result[0].row.steps == ["3 + 4 = 7", "7 + 2 = 9", "#### 9"]
-    of_another = replace(PROMPT, question="3 + 6?")
-    ((_, row),) = choose(pool(MISTAKEN), of=of_another)
-    assert (row.true_labels, row.correct) == (None, False)
+@pytest.mark.parametrize(
+    ("text", "correct", "true_labels"),
+    [
+        (RIGHT, True, [True, True, True]),
+        (REPAIRED, True, [False, False, False]),
+        (MISTAKEN, False, [True, False, False]),
+        (GUESS, True, [True]),
+    ],
+)
+def test_a_solution_has_its_steps_their_truth_and_its_verdict(text, correct, true_labels):
+    ((_, row),) = choose(pool(text))
+    assert (row.steps, row.correct, row.true_labels) == (text.splitlines(), correct, true_labels)
+    ((_, row),) = choose(pool(text), of=replace(PROMPT, question="3 + 6?"))
+    assert (row.correct, row.true_labels) == (correct, None)
 
 
 def test_a_prefix_ends_after_each_step_but_the_last():

@@ -242,11 +242,16 @@ def count(results: list[Any]) -> dict[str, int]:
     """What `counts` of a case may name."""
     rows = [row for row in results if not isinstance(row, BadRow)]
     labels = [label for row in rows for label in getattr(row, "labels", ()) if label is not None]
+    solutions = [row for row in rows if isinstance(row, RawSteps)]
+    wrong = [row for row in solutions if 0.0 in row.labels]
     return {
         "rows": len(rows), "bad": len(results) - len(rows), "labels": len(labels),
         "right": labels.count(1.0),
         "solutions": sum(getattr(row, "solution", None) is not None for row in rows),
         "tests": sum(getattr(row, "split", None) == "test" for row in rows),
+        "erroneous": len(wrong), "lucky": sum(bool(row.correct) for row in wrong),
+        "cut": sum("\n" in "".join(row.steps) for row in solutions),
+        "parts": sum(len(step_files.cut_steps(row, "\n").steps) for row in solutions),
     }  # fmt: skip
 
 
