@@ -199,24 +199,11 @@ def test_a_function_of_one_text_returns_what_its_table_says(name):
         assert results == dict.fromkeys(texts, simplify(expected))
 
 
-def test_what_stands_in_too_many_brackets_has_no_value_and_is_not_too_large(monkeypatch):
-    monkeypatch.setattr(expression_bounds, "MAX_DEPTH", 4)  # the checks of types halve the stack
-    levels = {n: "(" * n + "x-7" + ")" * n for n in (3, 4)}
-    assert simplify(expression_bounds.read_bounds(levels[3])) == "a value"
-    assert simplify(expression_bounds.read_bounds(levels[4])) == "no value"
-    expression_bounds.read_bounds.cache_clear()
-
-
 @pytest.mark.parametrize("name", OF_PAIRS)
 def test_a_function_of_two_texts_returns_the_same_whichever_is_the_gold_answer(name):
     for expected, pairs in READINGS[name].items():
         results = {(*pair,): [OF_PAIRS[name](*pair), OF_PAIRS[name](*pair[::-1])] for pair in pairs}
         assert results == {(*pair,): [expected] * 2 for pair in pairs}
-
-
-def test_abbreviations_have_units_but_no_product_of_variables_is_one():
-    assert all(map(units.unit_name, units.ABBREVIATIONS))
-    assert units.ABBREVIATIONS.isdisjoint(("xy", "ab", "rs", "MN", "KN"))
 
 
 # --- choices

@@ -147,32 +147,18 @@ def test_a_shipped_rule_by_hand(row):
     assert result.statistics().keys() == {f"reward/{name}" for name in names}
 
 
-def test_values_are_capped_then_scaled_then_weighted():
-    """9, -9, 1, 3 capped at 5: z-scores of 5, -5 and of 1, 3 in their groups; times 0.3."""
-    capped = part("scorer", 0.3, {"low": -5.0, "high": 5.0}, "group")
-    four = Answers(list("abcd"), ["7", "7"], group_size=2)
-    result = pay(composed(score=capped), four, scorer=scored(9.0, -9.0, 1.0, 3.0))
-    z = 0.3 * 0.5**0.5  # of two numbers with ddof 1
-    assert result.totals == pytest.approx([z, -z, -z, z], rel=1e-3)
-    assert result.parts["score"] == [9.0, -9.0, 1.0, 3.0]
-
-
-@pytest.mark.parametrize("row", rows("scaled"))
-def test_a_scaled_component_by_hand(row):
-    component = Component.model_validate(part(normalise=row["normalise"]))
-    values = CompletionRewards(totals=[1.0, 3.0, 5.0, 5.0])
-    result = component.paid_at_end(values, torch.tensor([0, 0, 1, 1])).tolist()
-    assert result == pytest.approx(row["paid"], abs=1e-4)
-
-
-@pytest.mark.parametrize("row", rows("capped"))
-def test_a_cap_bounds_either_side_or_is_refused(row):
+@pytest.mark.parametrize("row", rows("paid"))
+def test_a_value_is_capped_then_scaled_or_the_cap_is_refused(row):
+    """Values 1, 3, 5, 5 of two groups of two."""
+    changes = {name: row[name] for name in ("cap", "normalise") if name in row}
     if row["paid"] is None:
         with pytest.raises(ValidationError):
-            Component.model_validate(part(cap=row["cap"]))
-    else:
-        component = Component.model_validate(part(cap=row["cap"]))
-        assert component.capped(torch.tensor([-3.0, 0.5, 3.0])).tolist() == row["paid"]
+            Component.model_validate(part(**changes))
+        return
+    values = CompletionRewards(totals=[1.0, 3.0, 5.0, 5.0])
+    component = Component.model_validate(part(**changes))
+    result = component.paid_at_end(values, torch.tensor([0, 0, 1, 1])).tolist()
+    assert result == pytest.approx(row["paid"], abs=1e-4)
 
 
 def test_the_order_of_components_in_the_file_changes_no_bit():

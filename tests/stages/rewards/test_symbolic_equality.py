@@ -89,14 +89,6 @@ def test_half_the_budget_is_enough_for_right_answers_that_have_no_value(answer, 
     assert answers_match(answer, gold)
 
 
-@pytest.mark.parametrize("answer", [r"\sqrt{" + "9" * 10_000 + "}", "9" * 10_000, "(" * 9_999])
-def test_ten_kilobytes_of_digits_or_brackets_never_reach_the_worker(answer):
-    process, before = worker(), symbolic_equality.counts.copy()
-    assert not are_equal(answer, r"\sqrt{3}")
-    assert symbolic_equality.counts - before == {"checks": 1, "refused": 1}
-    assert worker() is process
-
-
 # --- limits of the process
 
 
@@ -124,7 +116,7 @@ def test_a_check_without_calls_is_ended_by_its_cpu_time_or_after_a_long_wait(
     assert not are_equal("9^{9^{9^9}}", r"\sqrt{2}")
     assert f"{status}, out of time" in caplog.text
     assert are_equal(r"\sqrt{50}", r"5\sqrt{2}")
-    assert worker() is not process
+    assert worker() is process
 
 
 def test_the_number_of_calls_depends_on_the_expressions_alone():
