@@ -1,10 +1,11 @@
 """What an environment returns, how its episodes are played, closed and limited, and its definition.
 
-`REFUSED` says what no method may return; a rule of an episode is a test over `Guess`.
+A rule of an episode is a test over `Guess`; what no method may return is in cases.yaml.
 """
 
 import argparse
 import asyncio
+import json
 import random
 import re
 import signal
@@ -72,35 +73,10 @@ def play(environment, secret: int = 2, **changes):
     return scripts.play_script(environment, row, 7, preset(**changes), script)
 
 
-AS_TEXT = {"function": {"name": "guess", "arguments": '{"number": 2}'}}
-REFUSED: list[tuple[str, Any, str]] = [
-    ("start", [ASKED], "two values"),
-    ("start", [ASKED, ASKED], "two values"),
-    ("start", ("Guess.", None), "'Guess.'"),
-    ("start", ([], None), "none"),
-    ("start", ([{"content": "?"}], None), "role"),
-    ("start", ([ASKED], TOOL), "schemas"),
-    ("start", ([ASKED], [len]), "schemas"),
-    ("start", ([ASKED | {"size": {5}}], None), "TypeError"),
-    ("start", ([ASKED | {"content": "\ud83d"}], None), "surrogates"),
-    ("step", None, "Reply"),
-    ("step", Reply(messages=ASKED), "list of messages"),  # pyright: ignore
-    ("step", Reply(messages=None, done=True), "list of messages"),  # pyright: ignore
-    ("step", Reply(messages=[ASKED | {"content": "\ud83d"}]), "surrogates"),
-    ("step", Reply(done="False"), "done"),  # pyright: ignore
-    ("step", Reply(), "neither"),
-    ("step", Reply(messages=[ASKED | {"role": "assistant"}]), "assistant"),
-    ("demonstrate", [ASKED], "role assistant"),
-    ("demonstrate", ["no"], "role assistant"),
-    ("demonstrate", None, "role assistant"),
-    ("demonstrate", [], "role assistant"),
-    ("demonstrate", [{"role": "assistant", "tool_calls": [AS_TEXT]}], "role assistant"),
-]
-"""A method, what it returns, and a word of the refusal."""
-
-
-@pytest.mark.parametrize(("method", "value", "word"), REFUSED)
+@pytest.mark.parametrize(("method", "value", "word"), CASES["refused"])
 def test_a_value_of_another_form_is_refused(method, value, word):
+    value = json.loads(value) if isinstance(value, str) else value
+    value = Reply(**value) if method == "step" and value is not None else value
     with pytest.raises(ValueError, match=f"{method}.*{word}") as error:
         check_replay(make(**{method: lambda *_: value}), [ROW], preset(), 0)
     assert method == "demonstrate" or f"{method} of row 'a'" in str(error.value)
@@ -183,11 +159,8 @@ def test_limits_of_an_episode_by_hand():
     limits = EpisodeLimits(success_reward=1.0)
     totals = (sum([0.1] * 10), 1.0, 0.999)
     assert [limits.is_success(total) for total in totals] == [True, True, False]
-    # a policy writes the tokens of its turns, or all after a prompt of one token
-    for turns, of_turn, of_all, most in (
-        (4, 64, 1000, 256), (4, 64, 100, 99), (1, 9, 10, 9)):  # fmt: skip
-        limits = EpisodeLimits(max_turns=turns, max_turn_tokens=of_turn, max_tokens=of_all)
-        assert limits.max_sampled_tokens() == most
+    for limits, most in CASES["limits"]:
+        assert EpisodeLimits(**limits).max_sampled_tokens() == most
 
 
 def cancel(*_):

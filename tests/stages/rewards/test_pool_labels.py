@@ -209,22 +209,12 @@ def test_the_evaluation_of_four_samples_worked_by_hand():
     result = evaluate_problem(
         THOUSAND, POOL, completion("It is 1000, not #### 550"), SCORES, ks=[1, 2, 4], orders=ORDERS
     )
-    assert (result.id, result.num_samples, result.num_correct) == ("p", 4, 2)
-    greedy = result.greedy_correct, result.greedy_strict, result.greedy_lenient
-    assert greedy == (False, False, False)
-    # The first alone ends with `#### n`.
-    assert (result.mean_strict, result.mean_accuracy, result.mean_lenient) == (0.25, 0.5, 0.5)
+    for name, value in TABLES["evaluation"].items():
+        assert getattr(result, name) == value, name
     assert result.accuracy_at.keys() == TABLES["accuracies"].keys()
     for way, values in TABLES["accuracies"].items():
         of_n = dict(zip("124", values, strict=True))
         assert result.accuracy_at[way] == pytest.approx(of_n, abs=1e-12), way
-    assert (result.readable_rate, result.format_rate) == (0.75, 0.5)
-    assert result.even_correct == 1  # of 0 and 2
-    # Right 0 and 1 (.1 and .4) above wrong 2 and 3 (.3 and .2) in two of four pairs; in the
-    # format are 0, right, and 2, wrong.
-    assert result.auc == {"good": 0.5, "odd": 0.75, "plain": 0.5, "equal": 0.5}
-    assert result.auc_in_format == {"good": 0.0, "odd": 0.0, "plain": 0.5, "equal": 0.5}
-    assert (result.truncation_rate, result.mean_tokens) == (0.25, 3.0)
     assert pool_accuracy([(THOUSAND, POOL), (PROMPT, [row(0)])]) == 3 / 5
     run_on = [completion("#### 1000\n\nWhat is 1 + 2?\n#### 3"), completion("#### 3\n#### 1000", 1)]
     result = evaluate_problem(THOUSAND, run_on, POOL[0], {}, ks=[1], orders=ORDERS[:, :2])

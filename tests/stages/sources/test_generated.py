@@ -7,11 +7,13 @@ import random
 import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from environments_installed import needs_environments
 from pydantic import TypeAdapter, ValidationError
+from ruamel.yaml import YAML
 
 from stages.rewards.answer_checker import is_correct
 from stages.rewards.feedback.prompts import OPTIONS
@@ -23,6 +25,7 @@ from stages.sources.word_problems import Move, WordProblemsConfig
 
 # --- word problems
 
+TABLES = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml"))
 CHAIN = [Move("+", 4), Move("*", 2), Move("-", 5)]
 TOLD = "Anna has 3 apples. She buys 4 more. Then Anna has 2 times as many. She sells 5. "
 
@@ -30,27 +33,15 @@ TOLD = "Anna has 3 apples. She buys 4 more. Then Anna has 2 times as many. She s
 def test_a_question_worked_by_hand_is_read_and_another_one_is_not():
     assert word_problems.read_question(f"{TOLD}How many apples now?") == (3, CHAIN)
     assert word_problems.chain_values(3, CHAIN) == [3, 7, 14, 9]
-    others = ["", "What is 3 + 4?", "Anna has 3 apples. How many apples now?", TOLD,
-              f"{TOLD}How many pears now?"]  # fmt: skip
-    others += [f"{told} How many apples now?" for told in (
-        "Anna has 3 apples. He buys 4 more.", "Anna has 3 apples. Then Ben has 2 times as many.",
-        "Anna has 3 apples. She eats 2.", "Zoe has 3 apples. She buys 4 more.",
-        "Anna has 3 apples. She buys many more.")]  # fmt: skip
+    others = [text.replace("<told>", TOLD) for text in TABLES["unread"]]
     assert [question for question in others if word_problems.read_question(question)] == []
 
 
-@pytest.mark.parametrize(
-    ("options", "working"),
-    [
-        ({}, "3 + 4 = 7\n7 * 2 = 14\n14 - 5 = 9\n#### 9"),
-        ({"slip": (0, 2)}, "3 + 4 = 9\n9 * 2 = 18\n18 - 5 = 13\n#### 13"),
-        ({"slip": (2, -10)}, "3 + 4 = 7\n7 * 2 = 14\n14 - 5 = 0\n#### 0"),
-        ({"slip": (1, 10), "max_value": 20}, "3 + 4 = 7\n7 * 2 = 20\n20 - 5 = 15\n#### 15"),
-        ({"misread": True}, "3 + 4 = 7\n7 + 2 = 9\n9 - 5 = 4\n#### 4"),
-    ],
-)
+@pytest.mark.parametrize(("options", "working"), TABLES["workings"])
 def test_a_working_carries_slips_on_within_the_range(options, working):
-    assert word_problems.write_working(3, CHAIN, **({"max_value": 30} | options)) == working
+    assert word_problems.write_working(3, CHAIN, **({"max_value": 30} | options)) == "\n".join(
+        working
+    )
 
 
 STEP = re.compile(r"(\d+) ([-+*]) (\d+) = (\d+)")
@@ -229,14 +220,7 @@ GYM = {"kind": "reasoning_gym", "num_problems": 40,
                     "gcd": {}}}  # fmt: skip
 
 
-REFUSED = ("word_ladder", "game_of_life_halting", "graph_color", "composite", "countdown")
-"""The last has other right answers than the stored one."""
-
-
-@pytest.mark.parametrize(
-    "families",
-    [*({name: {}} for name in REFUSED), {"chain_sum": {"seed": 3}}, {"chain_sum": {"size": 3}}, {}],
-)
+@pytest.mark.parametrize("families", TABLES["families_refused"])
 def test_a_family_that_no_result_should_rest_on_is_refused(families):
     with pytest.raises(ValidationError):
         ADAPTER.validate_python(GYM | {"families": families})

@@ -282,18 +282,11 @@ def test_solutions_are_counted():
         step_files.describe_solutions([])
 
 
-def test_a_step_is_cut_at_the_separator_and_labelled_at_its_last_part():
-    whole = RawSteps(line=1, question="", steps=["a", "b:\n- c\n \n- d", "e\nf"], source="",
-                     labels=[1.0, 0.0, None], num_completions=[0, 8, 9],
-                     true_labels=[True, False, False])  # fmt: skip
-    result = step_files.cut_steps(whole, "\n")
-    # A blank line belongs to the part before it; what is tokenised ends with one more separator.
-    assert result.steps == ["a", "b:", "- c\n ", "- d", "e", "f"]
-    assert result.labels == [1.0, None, None, 0.0, None, None]
-    assert result.true_labels == [True, None, None, False, None, False]
-    assert result.num_completions == [0, 0, 0, 8, 0, 9]
-    assert step_files.cut_steps(whole, "\n\n") == whole
-    assert step_files.cut_steps(replace(whole, true_labels=None), "\n").true_labels is None
+@pytest.mark.parametrize("case", TABLES["cuts"])
+def test_a_step_is_cut_at_the_separator_and_labelled_at_its_last_part(case):
+    whole = RawSteps(line=1, question="", source="", **TABLES["whole"] | case.get("but", {}))
+    result = step_files.cut_steps(whole, case["separator"])
+    assert result == replace(whole, **case["gives"])
 
 
 # --- near copies, repetitions, counts
