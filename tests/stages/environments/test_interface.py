@@ -22,7 +22,7 @@ from ruamel.yaml import YAML
 from stages import own_modules
 from stages.environments import definition, own, scripts
 from stages.environments.checks import check_replay
-from stages.environments.closing import close_environment, finish_environment
+from stages.environments.closing import close_environment
 from stages.environments.definition import EnvironmentFile, EnvironmentPreset
 from stages.environments.environment import MAX_REWARD, Reply, check_reply, check_start
 from stages.environments.isolated_calls import IsolatedCalls
@@ -102,8 +102,6 @@ def test_a_demonstration_is_an_episode():
     assert (episode.rewards, episode.reward, episode.success) == ([-0.25, 1.0], 0.75, True)
     assert (episode.ending, episode.num_start_messages, episode.env_seed) == ("done", 1, 7)
     assert (episode.tools, episode.error) == ([TOOL], None)
-    late = play(Guess(), secret=5)
-    assert (late.ending, late.rewards, late.success) == ("turns", [-0.25] * 4, False)
 
 
 @pytest.mark.parametrize(("most", "ending", "turns"), [(0, "tool_calls", 0), (1, "turns", 4)])
@@ -130,29 +128,46 @@ def test_a_demonstration_is_made_in_time_and_changes_no_row():
     assert scripts.play_script(taking(), row, 7, preset(), []).messages == row["secret"]
 
 
-def test_a_limit_pays_what_finish_says_beside_the_last_reward():
-    """Two answers are wrong, -0.25 each, and two messages were read."""
+def cancel(*_):
+    raise CancelledError
 
-    class Paying(Guess):
-        num_read = 0
 
-        def step(self, message):
-            self.num_read += 1
-            return super().step(message)
+class Paying(Guess):
+    """Pays 2 for each message that it has read, if a limit ends the episode."""
 
-        def finish(self):
-            return 2.0 * self.num_read
+    num_read = 0
 
-    for limits in ({"max_turns": 2}, {"max_tool_calls": 1}):
-        check_replay(Paying, [ROW], preset(**limits), 0)
-    episode = play(Paying(), secret=9, max_turns=2)
-    assert (episode.ending, episode.rewards, episode.success) == ("turns", [-0.25, 3.75], True)
-    assert play(Paying()).rewards == [-0.25, 1.0]  # the environment ended it
-    assert finish_environment(Guess()) is None
-    wrong = make(finish=lambda _: float("nan"))
-    assert play(wrong(), secret=9).ending == "environment_error"
-    with pytest.raises(ValueError, match="reward"):
-        finish_environment(wrong())
+    def step(self, message):
+        self.num_read += 1
+        return super().step(message)
+
+    def finish(self):
+        return 2.0 * self.num_read
+
+
+PLAYED = {
+    "plain": Guess,
+    "paying": Paying,
+    "finishes with NaN": make(finish=lambda _: float("nan")),
+    "steps with NaN": make(step=lambda *_: Reply(reward=float("nan"))),
+    "cancelled": make(step=cancel),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "secret", "limits", "ending", "rewards", "error"), CASES["played"]
+)
+def test_a_demonstration_is_paid_until_it_ends(case):
+    name, secret, limits, ending, rewards, error = case
+    episode = play(PLAYED[name](), secret, **limits)
+    assert (episode.ending, episode.rewards) == (ending, rewards)
+    assert episode.success == (sum(rewards) >= 0.75)
+    assert re.search(error, str(episode.error))
+
+
+@pytest.mark.parametrize("limits", [{"max_turns": 2}, {"max_tool_calls": 1}])
+def test_what_finish_pays_is_replayed(limits):
+    check_replay(Paying, [ROW], preset(**limits), 0)
 
 
 def test_limits_of_an_episode_by_hand():
@@ -161,23 +176,6 @@ def test_limits_of_an_episode_by_hand():
     assert [limits.is_success(total) for total in totals] == [True, True, False]
     for limits, most in CASES["limits"]:
         assert EpisodeLimits(**limits).max_sampled_tokens() == most
-
-
-def cancel(*_):
-    raise CancelledError
-
-
-@pytest.mark.parametrize(
-    ("step", "error"),
-    [
-        (cancel, r"CancelledError \(test_interface.py, line "),
-        (lambda *_: Reply(reward=float("nan")), "reward"),
-    ],
-)
-def test_what_a_step_raises_or_pays_is_an_ending(step, error):
-    episode = scripts.play_script(make(step=step)(), ROW, 7, preset())
-    assert (episode.ending, episode.rewards) == ("environment_error", [0.0])
-    assert re.match(f".*{error}", str(episode.error))
 
 
 def test_what_close_raises_is_logged(caplog):

@@ -98,15 +98,6 @@ def test_a_solution_has_its_steps_their_truth_and_its_verdict(text, correct, tru
     assert (row.correct, row.true_labels) == (correct, None)
 
 
-def test_a_prefix_ends_after_each_step_but_the_last():
-    solutions = choose(pool(RIGHT, GUESS, MISTAKEN))
-    result = [(item.id, letters(ids)) for item, ids in step_solutions.solution_prefixes(solutions)]
-    assert result == [
-        ("a", "3 + 4 = 7\n"), ("a", "3 + 4 = 7\n7 + 2 = 9\n"),
-        ("a", "3 + 4 = 7\n"), ("a", "3 + 4 = 7\n7 + 2 = 8\n"),
-    ]  # fmt: skip
-
-
 def test_the_first_different_solutions_that_ended_are_chosen():
     rows = pool(RIGHT, MISTAKEN, RIGHT, GUESS, MISTAKEN, RIGHT, REPAIRED, cut={1, 3})
     assert [item.row.index for item in choose(rows)] == [0, 4, 6]

@@ -122,16 +122,6 @@ def test_a_file_of_which_nothing_can_be_read_is_named(tmp_path, kind):
     assert words in str(error.value)
 
 
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_a_table_has_a_header_and_its_values_are_text(tmp_path, delimiter):
-    text = f'a{delimiter}b\n9007199254740993{delimiter}é\n2{delimiter}"x\ny"\n'
-    (tmp_path / "rows").write_text(text, encoding="utf-8")
-    assert read(tmp_path / "rows") == [{"a": str(row["a"]), "b": row["b"]} for row in ROWS]
-    for name in ("PK", "ORCID", "SQLite", "pdf"):  # as other formats begin
-        (tmp_path / "rows").write_text(f"{name}{delimiter}b\n1{delimiter}2\n")
-        assert read(tmp_path / "rows") == [{name: "1", "b": "2"}]
-
-
 def write_columns(table: Any, form: str, path: Path) -> list[Any]:
     """The fields of a table's rows, written and read in this form."""
     if form == "saved":

@@ -10,9 +10,9 @@ import pytest
 from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
-from stages.records.preferences import Preference, RawPreference, UnpairedExample
+from stages.records.preferences import Preference, RawPreference
 from stages.records.problems import BadRow, Demonstration, Problem, Prompt, Turn
-from stages.records.steps import RawSteps, StepLabels
+from stages.records.steps import RawSteps
 from stages.records.transcripts import earlier_turns, render_question, render_transcript
 from stages.sources import (
     catalogue,
@@ -271,17 +271,6 @@ def test_pairs_that_open_alike_are_on_one_side_and_not_of_the_test():
         preference_files.split_pairs(pairs[:1], 0.5)
 
 
-def test_solutions_are_counted():
-    labels = StepLabels(id="", index=0, prompt="", prompt_ids=[], steps=["a"], step_ids=[[1]],
-                        labels=[1.0, 0.4, None], num_completions=[0], true_labels=None,
-                        correct=None, source="")  # fmt: skip
-    counts = step_files.describe_solutions([labels, replace(labels, labels=[0.5], prompt="b")])
-    assert (counts["solutions"]["erroneous"], counts["solutions"]["problems"]) == (1, 2)
-    assert counts["labels"] == {"steps": 2, "labelled": 3, "wrong": 1, "mean": 0.633333}
-    with pytest.raises(ValueError, match="max_tokens"):
-        step_files.describe_solutions([])
-
-
 @pytest.mark.parametrize("case", TABLES["cuts"])
 def test_a_step_is_cut_at_the_separator_and_labelled_at_its_last_part(case):
     whole = RawSteps(line=1, question="", source="", **TABLES["whole"] | case.get("but", {}))
@@ -345,30 +334,21 @@ def test_pairs_and_labels_are_counted():
         "pairs": 4, "prompts": 1, "mean_probability": 1.0, "mean_prompt_tokens": 2.0,
         "mean_chosen_tokens": 2.5, "mean_rejected_tokens": 2.0, "longer_chosen_share": 0.625,
     }  # fmt: skip
-    labelled = [UnpairedExample(**names, completion_ids=[1] * 3, desirable=n > 0) for n in range(4)]
-    assert preference_files.describe_labelled(labelled)["desirable_share"] == 0.75
 
 
 def test_prepared_rows_are_counted_by_split_task_and_question():
-    summary = data_summary.DataSummary()
-    names: Any = {"id": "", "task": "", "prompt": ""}
-    for number, question in enumerate(("a?", "A ?", "b?", "b? ", "B?")):
-        split = "train" if number < 4 else "test"
-        ids = [1] * len(split)
-        summary.add_prompt(split, Prompt(**names, question=question, prompt_ids=ids, answer=None))
-    for number, task in enumerate(("solve", "judge", "solve"), start=1):
-        ids = [*range(number), 7] if task == "judge" else [number]
-        summary.add_demonstration(Demonstration(**names | {"task": task}, completion_ids=ids,
-            prompt_ids=[9 - number], completion="a\n\nb\n"))  # fmt: skip
+    case, summary = TABLES["prepared"], data_summary.DataSummary()
+    names: Any = {"id": "", "prompt": ""}
+    for split, question, ids in case["prompts"]:
+        row = Prompt(**names, task="", question=question, prompt_ids=ids, answer=None)
+        summary.add_prompt(split, row)
+    for row in case["demonstrations"]:
+        summary.add_demonstration(Demonstration(**names, **row))
     card = summary.describe()
-    empty = {"preference": 0, "dev": 0}
-    assert card["counts"] == {"train": 4, "test": 1, "demonstrations": 3} | empty
+    assert card == card | case["card"]
     overlaps = {name: number for name, number in card["overlaps"].items() if number}
     assert overlaps == {"train-test": 1}
-    assert card["repeated_questions"] == {"train": 1, "test": 0} | empty
-    assert card["demonstrations_by_task"] == {"solve": 2, "judge": 1}
     assert sorted(summary.all_completion_tokens()) == [1, 1, 3]
     assert (summary.completion_lines, summary.longest_prompt, summary.largest_id) == (6, 5, 8)
-    assert card["prompt_tokens"]["dev"] == {}
     ranks = {"min": 1, "median": 50, "p95": 95, "max": 100}
     assert data_summary.length_quantiles(range(1, 101)) == ranks
