@@ -154,9 +154,7 @@ PLAYED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "secret", "limits", "ending", "rewards", "error"), CASES["played"]
-)
+@pytest.mark.parametrize("case", CASES["played"])
 def test_a_demonstration_is_paid_until_it_ends(case):
     name, secret, limits, ending, rewards, error = case
     episode = play(PLAYED[name](), secret, **limits)
@@ -297,14 +295,6 @@ def test_in_another_thread_the_call_is_given_up():
 
 # --- the definition of an environment
 
-GAME = """
-class {name}:
-    def __init__(self, highest=3):
-        self.highest = highest
-
-    start = step = lambda self, *_: None
-"""
-
 
 def define(word: str, **changes) -> EnvironmentFile:
     return EnvironmentFile(
@@ -315,9 +305,8 @@ def define(word: str, **changes) -> EnvironmentFile:
 @pytest.fixture
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(own, "__path__", [str(tmp_path)])
-    (tmp_path / "high.py").write_text(GAME.format(name="High"))
-    (tmp_path / "two.py").write_text(GAME.format(name="First") + GAME.format(name="Second"))
-    (tmp_path / "borrows.py").write_text("from stages.environments.own.two import First\n")
+    for name, text in CASES["own_files"].items():
+        (tmp_path / name).write_text(text)
 
 
 def test_a_class_of_the_user_is_made_with_the_options_of_the_preset(own_folder):

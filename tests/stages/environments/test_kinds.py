@@ -105,19 +105,7 @@ def test_a_function_that_no_call_can_fit_is_refused(function, word):
 # --- shipped environments
 
 SPLITS = ("train", "dev", "test")
-SHIPPED: dict[str, dict[str, Any]] = {
-    "calculator": {"largest": 9},
-    "guess_number": {},
-    "lookup": {"path": "capitals.csv", "key": "country", "value": "capital"},
-    "problem_file": {"path": "problems.jsonl", "template": "{question} Think."},
-}
-DEMONSTRATIONS = [
-    ("calculator", SHIPPED["calculator"], 2),
-    ("calculator", {"largest": 4, "tools": False}, 1),
-    ("guess_number", {}, 4),
-    ("lookup", SHIPPED["lookup"], 2),
-]
-"""Environments with a demonstration, their options, and its turns at most."""
+SHIPPED: dict[str, dict[str, Any]] = CASES["shipped"]
 
 
 @pytest.fixture
@@ -141,8 +129,9 @@ def test_every_shipped_environment_has_its_row():
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize(("name", "options", "num_turns"), DEMONSTRATIONS)
-def test_a_demonstration_succeeds_and_is_read_back(name, options, num_turns, split, folder):
+@pytest.mark.parametrize(("name", "changes", "num_turns"), CASES["demonstrations"])
+def test_a_demonstration_succeeds_and_is_read_back(name, changes, num_turns, split, folder):
+    options = SHIPPED[name] | changes
     make: Any = partial(definition.load_own_class(name, ("start", "step")), **options)
     renderer = TurnRenderer(train_tokenizer(["What is 2?"], 700))
     for number in range(6):
@@ -201,10 +190,7 @@ def test_splits_share_no_problem():
             draw_problem({"id": row}, parts)
 
 
-@pytest.mark.parametrize(("second", "words"), [
-    ({"a": "x", "b": 2}, "'x'"), ({"a": "y"}, "'b'"), ({"a": "y", "b": None}, "'b'"),
-    ([], "object"),
-])  # fmt: skip
+@pytest.mark.parametrize(("second", "words"), CASES["tables_refused"])
 def test_a_table_names_the_row_that_does_not_fit(tmp_path, second, words):
     first, path = {"a": "x", "b": 1}, tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, (first, second))) + "\n")

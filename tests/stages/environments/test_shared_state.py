@@ -7,9 +7,11 @@ import contextlib
 import random
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from stages import library
 from stages.environments import definition, hash_seed, own
@@ -21,6 +23,7 @@ from stages.environments.replay import replay_together
 from stages.environments.scripts import play_script
 from stages.models.model_tokenizer import train_tokenizer
 
+CASES: Any = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
 ROWS = [{"id": "a"}, {"id": "b"}, {"id": "c"}]
 LIMITS = EpisodeLimits()
 TURNS = Counter[str]()
@@ -124,42 +127,11 @@ def test_the_library_checks_too_and_refuses_the_same_object_twice(factory):
         library.make_task(ROWS, None, factory, LIMITS, model, tokenizer)
 
 
-SOURCE = """
-import atexit, os, sys
-from functools import partial
-from stages.environments.environment import Reply
-
-
-def leave():
-    if "hash_seed" in sys.argv[0]:
-        print("hello")
-        atexit.register(os._exit, 3)
-        atexit.register(partial(print, "bye", flush=True))
-    return "1"
-
-
-class Words:
-    def start(self, row, seed):
-        words = {words}
-        return [{{"role": "user", "content": " ".join(words)}}], None
-
-    def step(self, message):
-        return Reply(done=True)
-"""
-
-
-@pytest.mark.parametrize(
-    ("words", "is_refused"),
-    [
-        ("{f'{row[\"id\"]}{number}' for number in range(9)}", True),
-        ("[str(hash(row['id']))]", True),
-        ("leave()", False),  # what is printed, and how the process ends, is no answer
-    ],
-)
+@pytest.mark.parametrize(("words", "is_refused"), CASES["other_process"])
 def test_what_another_process_would_answer_otherwise_is_refused(
     words, is_refused, tmp_path, monkeypatch
 ):
-    (tmp_path / "words.py").write_text(SOURCE.format(words=words))
+    (tmp_path / "words.py").write_text(CASES["words.py"].replace("<words>", words))
     # As far as imports can tell, here and in the other process, it is in the folder `own`.
     path = f"import stages.environments.own as own\nown.__path__.append({str(tmp_path)!r})\n"
     (tmp_path / "sitecustomize.py").write_text(path)

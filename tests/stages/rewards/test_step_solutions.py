@@ -61,10 +61,7 @@ def test_the_truth_is_known_of_generated_questions_alone():
 # --- the solutions of a pool, and their labels
 
 PROMPT = replace(prompt(gold="9"), question=PLUS, prompt=PLUS, prompt_ids=[7])
-RIGHT, REPAIRED, MISTAKEN, GUESS = (
-    "3 + 4 = 7\n7 + 2 = 9\n#### 9", "3 + 4 = 8\n8 + 2 = 9\n#### 9",
-    "3 + 4 = 7\n7 + 2 = 8\n#### 8", "#### 9",
-)  # fmt: skip
+SOLUTIONS = {name: "\n".join(row["steps"]) for name, row in TABLES["solutions"].items()}
 
 
 def letters(ids):
@@ -82,24 +79,18 @@ def choose(rows, number=9, of=PROMPT):
     return step_solutions.choose_solutions([(of, rows)], letters, "\n", number)
 
 
-@pytest.mark.parametrize(
-    ("text", "correct", "true_labels"),
-    [
-        (RIGHT, True, [True, True, True]),
-        (REPAIRED, True, [False, False, False]),
-        (MISTAKEN, False, [True, False, False]),
-        (GUESS, True, [True]),
-    ],
-)
-def test_a_solution_has_its_steps_their_truth_and_its_verdict(text, correct, true_labels):
-    ((_, row),) = choose(pool(text))
-    assert (row.steps, row.correct, row.true_labels) == (text.splitlines(), correct, true_labels)
-    ((_, row),) = choose(pool(text), of=replace(PROMPT, question="3 + 6?"))
-    assert (row.correct, row.true_labels) == (correct, None)
+@pytest.mark.parametrize("row", TABLES["solutions"].values(), ids=TABLES["solutions"])
+def test_a_solution_has_its_steps_their_truth_and_its_verdict(row):
+    solutions = pool("\n".join(row["steps"]))
+    ((_, parsed),) = choose(solutions)
+    assert {name: getattr(parsed, name) for name in row} == row
+    ((_, parsed),) = choose(solutions, of=replace(PROMPT, question="3 + 6?"))
+    assert (parsed.correct, parsed.true_labels) == (row["correct"], None)
 
 
 def test_the_first_different_solutions_that_ended_are_chosen():
-    rows = pool(RIGHT, MISTAKEN, RIGHT, GUESS, MISTAKEN, RIGHT, REPAIRED, cut={1, 3})
+    names = "right", "mistaken", "right", "guess", "mistaken", "right", "repaired"
+    rows = pool(*(SOLUTIONS[name] for name in names), cut={1, 3})
     assert [item.row.index for item in choose(rows)] == [0, 4, 6]
     assert [item.row.index for item in choose(rows, 2)] == [0, 4]
     finished = step_solutions.finished_solutions([(PROMPT, rows)], letters, "\n")
@@ -119,7 +110,7 @@ def count(ids, right, of="a"):
 def test_a_hard_label_is_any_and_a_soft_one_the_share_of_right_completions(
     text, num_right, hard, soft
 ):
-    (solution,) = choose(pool({"right": RIGHT, "mistaken": MISTAKEN, "guess": GUESS}[text]))
+    (solution,) = choose(pool(SOLUTIONS[text]))
     counts = [count(ids, n) for ids, n in zip(solution.prefixes(), num_right, strict=True)]
     others = [count([1], 5), *(count(ids, 4, of="b") for ids in solution.prefixes())]
     for kind, expected in (("hard", hard), ("soft", soft)):
@@ -132,7 +123,7 @@ def test_a_hard_label_is_any_and_a_soft_one_the_share_of_right_completions(
 
 
 def test_labels_without_counts_are_the_truth_which_must_be_known():
-    (solution,) = choose(pool(MISTAKEN))
+    (solution,) = choose(pool(SOLUTIONS["mistaken"]))
     ((row, _),) = label_solutions([solution], None, "hard")
     assert (row.labels, row.source, row.num_completions) == ([1.0, 0.0, 0.0], "truth", [0] * 3)
     unknown = solution._replace(row=replace(solution.row, true_labels=None))

@@ -285,3 +285,12 @@ def test_a_wrong_parameter_an_unknown_family_and_the_end_of_one_are_named():
     digits = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
     with pytest.raises(ValueError, match="chain_sum"):
         Items("chain_sum", digits, 0)[1000]
+
+
+@needs_environments
+def test_the_answer_checker_judges_as_the_package_does():
+    from studies.reasoning_gym import make_items, measure_agreement
+
+    for name in ("chain_sum", "gcd", "leg_counting", "number_sequence"):
+        assert name in MEASURED["checked"]
+        assert measure_agreement(reasoning_gym.open_family(name, {}, 0), make_items(name)[:20]) == 1

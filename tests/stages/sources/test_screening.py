@@ -20,6 +20,7 @@ from stages.sources import (
     data_summary,
     near_copies,
     preference_files,
+    problem_files,
     splitting,
     step_files,
 )
@@ -155,6 +156,20 @@ def test_the_first_rows_or_a_share_of_the_questions_are_a_first_try(tmp_path):
     assert 160 < len(half) < 240
     assert questions(rows[::-1], share=0.5) == half
     assert questions(rows, share=0.25) < half
+
+
+def test_a_report_names_the_columns_of_each_split(tmp_path):
+    says = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "So."}]
+    test = {"problem": "3 + 5?", "final_answer": "8", "solution": "8", "level": 5}
+    write(tmp_path, "train.jsonl", {"messages": says})
+    write(tmp_path, "test.jsonl", test)
+    (report,) = read({"path": str(tmp_path)}).reports
+    assert report.columns == {
+        "messages": "messages", "question (test)": "problem", "answer (test)": "final_answer",
+        "solution (test)": "solution",
+    }  # fmt: skip
+    text = problem_files.describe_report(report)
+    assert all(name in text for name in ("conversations, of test problems", "level", "problem"))
 
 
 def test_other_tasks_are_made_of_generated_problems_alone():
