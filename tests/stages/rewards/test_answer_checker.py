@@ -101,11 +101,7 @@ def test_every_gold_answer_of_math_500_equals_itself_in_its_usual_dress_and_no_n
     ]  # fmt: skip
 
 
-SWAPS = {
-    "(": "[", "[": "(", ")": "]", "]": ")", "+": "-", "-": "+", "/": "+", "<": ">", ">": "<",
-    r"\le": r"\ge ", r"\ge": r"\le ", r"\cup": r"\cap ", r"\cap": r"\cup ", r"\sin": r"\cos ",
-    r"\cos": r"\sin ", r"\pm": "+", r"\cdot": "+", r"\times": "+",
-}  # fmt: skip
+SWAPS = ANSWERS["swaps"]
 CHANGES: dict[str, Any] = {
     r"\d": lambda digit: str(int(digit) % 9 + 1),
     r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])": lambda letter: (
@@ -229,10 +225,7 @@ def test_a_choice_is_its_letter_in_every_notation(gold):
 # --- statements, forms and thoughts
 
 
-BY_FORM = {
-    "hash": "#### 1", "boxed": r"\boxed{2}", "tag": "<answer>3</answer>",
-    "sentence": "The answer is 4.", "label": "Answer: 5", "Result:": "Result: 6",
-}  # fmt: skip
+BY_FORM = ANSWERS["by_form"]
 
 
 def test_only_the_listed_forms_are_read():

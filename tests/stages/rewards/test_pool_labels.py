@@ -189,16 +189,12 @@ def test_training_outcomes_need_a_problem_of_both_classes():
 
 THOUSAND = judged_rows.prompt("p", gold="1,000")
 POOL = [
-    completion("500 + 500\n#### 1000", 0, "p", ids=[7, 7]),
-    completion("The answer is 1,000.", 1, "p", ids=[7, 7]),  # right, not the format
-    completion("500 + 50\n#### 550", 2, "p", ids=[7, 7]),
-    completion("500 + 500 + 500 +", 3, "p", ids=[7] * 6, cut=True),
+    completion(text, index, "p", ids=[7] * length, cut=length == 6)
+    for index, (text, length) in enumerate(TABLES["samples"])
 ]
 SCORES = {
-    "good": SampleScores(np.array([0.1, 0.4, 0.3, 0.2]), np.array([0.2, 0.2, 0.5, 1])),
-    "odd": SampleScores(np.array([0.1, 0.4, 0.3, 0.05]), None),
-    "plain": SampleScores(np.zeros(4), None),
-    "equal": SampleScores(np.zeros(4), np.full(4, 0.3)),
+    name: SampleScores(*(numbers and np.array(numbers) for numbers in pair))
+    for name, pair in TABLES["scores"].items()
 }
 ORDERS = np.array(list(itertools.permutations(range(4))))
 

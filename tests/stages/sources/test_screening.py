@@ -364,6 +364,6 @@ def test_prepared_rows_are_counted_by_split_task_and_question():
     overlaps = {name: number for name, number in card["overlaps"].items() if number}
     assert overlaps == {"train-test": 1}
     assert sorted(summary.all_completion_tokens()) == [1, 1, 3]
-    assert (summary.completion_lines, summary.longest_prompt, summary.largest_id) == (6, 5, 8)
+    assert (summary.completion_lines, summary.longest_prompt, summary.largest_id) == (6, 5, 9)
     ranks = {"min": 1, "median": 50, "p95": 95, "max": 100}
     assert data_summary.length_quantiles(range(1, 101)) == ranks
