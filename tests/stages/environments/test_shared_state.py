@@ -19,7 +19,7 @@ from stages.environments.checks import check_replay
 from stages.environments.definition import EnvironmentFile, EnvironmentPreset
 from stages.environments.environment import Reply
 from stages.environments.limits import EpisodeLimits
-from stages.environments.replay import replay_together
+from stages.environments.replay import replay_episode, replay_together
 from stages.environments.scripts import play_script
 from stages.models.model_tokenizer import train_tokenizer
 
@@ -80,6 +80,11 @@ class OfProcess(Guess):
 def test_state_that_episodes_share_is_refused(factory, rows: list[dict[str, Any]]):
     with pytest.raises(ValueError, match=r"beside others.*row '.' .*turn [12], reward"):
         check_replay(factory, rows, LIMITS, seed=0)
+
+
+def test_an_episode_that_draws_from_the_process_differs_if_replayed_alone():
+    episode = play_script(OfProcess(), ROWS[0], 7, LIMITS)
+    assert replay_episode(OfProcess(), episode, ROWS[0]) is not None
 
 
 def test_episodes_are_stepped_in_turns_and_each_that_started_is_closed():
