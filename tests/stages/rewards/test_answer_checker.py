@@ -262,11 +262,7 @@ def test_words_are_an_answer_where_the_gold_answer_is_words():
 
 def test_prompts_that_ask_for_a_form_that_is_not_read_are_counted():
     texts = [text for texts in READINGS["find_requested"].values() for text in texts]
-    for forms, expected in (
-        ([*answer_forms.FORMS, "Result:"], {}),
-        (answer_forms.FORMS, {"Result:": 1}),
-        (["hash", "tag", "sentence", "Final Answer:", "Result:"], {"boxed": 2, "Answer:": 1}),
-    ):
+    for forms, expected in ANSWERS["unlisted"]:
         unlisted = answer_forms.UnlistedForms(forms)
         for text in texts:
             unlisted.add(text)

@@ -40,11 +40,8 @@ def test_steps_joined_are_the_completion_and_none_is_empty(ids, separator):
 
 # --- the truth of a step
 
-TIMES = "Anna has 3 apples. She buys 4 more. Then Anna has 2 times as many. She sells 5. "
-TIMES += "How many apples now?"  # 3, 7, 14, 9
-PLUS = "Anna has 3 apples. She buys 4 more. She finds 2 more. How many apples now?"  # 3, 7, 9
-DOUBLED = "Anna has 3 apples. Then Anna has 2 times as many. She buys 4 more. How many apples now?"
-QUESTIONS = {"times": TIMES, "plus": PLUS, "doubled": DOUBLED}
+QUESTIONS = TABLES["questions"]
+PLUS = QUESTIONS["plus"]
 
 
 @pytest.mark.parametrize(("question", "steps", "expected"), TABLES["truths"])
