@@ -207,30 +207,18 @@ def check_dropped(case: Case, read: Any) -> None:
 # --- public formats
 
 FORMATS = YAML(typ="safe").load(Path(__file__).with_name("formats.yaml"))
-NUMBERS = [(3, 2), (10, 7), (17, 12), (24, 17), (31, 22), (38, 4)]
-SHELF = "A shelf holds {} red and {} blue books. How many{}? (shelf {})"
+BOOKS = FORMATS["books"]
 
 
 def fill(expected: Any, number: int) -> Any:
     """What a case expects of this row."""
-    a, b = NUMBERS[number]
-    names: Case = {
-        "i": number,
-        "a": a,
-        "b": b,
-        "sum": a + b,
-        "letter": "CDADDB"[number],
-        "long": SHELF.format(a, b, " books are on it", number),
-        "short": SHELF.format(a, b, "", number),
-        "working": f"{a} + {b} = {a + b}",
-        "reply": f"There are {a + b} books.",
-        "wrong": f"There are {a + b + 1} books.",
-    }
-    names["count"] = f"{'Count the books.' * (number % 2)}\n{names['long']}".strip()  # fmt: skip
-    text = json.dumps(expected)
-    for name, value in names.items():
-        text = text.replace(f"<{name}>", json.dumps(str(value))[1:-1])
-    return json.loads(text)
+    a, b, letter = BOOKS["numbers"][number]
+    numbers = {"i": number, "a": a, "b": b, "sum": a + b, "more": a + b + 1}
+    texts = {"count": BOOKS["counts"][number % 2], **BOOKS["texts"], "letter": letter}
+    filled = json.dumps(expected)
+    for name, value in (texts | numbers).items():
+        filled = filled.replace(f"<{name}>", json.dumps(str(value))[1:-1])
+    return json.loads(filled)
 
 
 def count(results: list[Any]) -> dict[str, int]:
@@ -254,7 +242,7 @@ def count(results: list[Any]) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("kind", "path", "case"),
     [pytest.param(kind, SHARED / case.get("in", "formats") / name, case, id=f"{kind}-{name}")
-     for case in FORMATS for name in case["files"]
+     for case in FORMATS["files"] for name in case["files"]
      for kind in ([case.get("kind", "problems")] if isinstance(case.get("kind", ""), str)
                   else case["kind"])],
 )  # fmt: skip
@@ -286,7 +274,7 @@ def test_a_file_of_a_public_format_is(kind: str, path: Path, case: Case) -> None
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
 @pytest.mark.parametrize("folder", ["formats", "formats_by_content"])
 def test_every_file_of_a_public_format_is_read(folder: str) -> None:
-    names = {name for case in FORMATS if case.get("in", "formats") == folder
+    names = {name for case in FORMATS["files"] if case.get("in", "formats") == folder
              for name in case["files"]}  # fmt: skip
     assert {path.name for path in (SHARED / folder).iterdir()} - {"README.md"} == names
 
