@@ -1,12 +1,13 @@
 """What an environment returns, how its episodes are played, closed and limited, and its definition.
 
-`STARTS` and `REPLIES` say what is refused; a rule of an episode is a test over `Guess`.
+A rule of an episode is a test over `Guess`; what no method may return is in cases.yaml.
 """
 
 import argparse
 import asyncio
-import itertools
+import json
 import random
+import re
 import signal
 import threading
 import time
@@ -21,7 +22,7 @@ from ruamel.yaml import YAML
 from stages import own_modules
 from stages.environments import definition, own, scripts
 from stages.environments.checks import check_replay
-from stages.environments.closing import close_environment, finish_environment
+from stages.environments.closing import close_environment
 from stages.environments.definition import EnvironmentFile, EnvironmentPreset
 from stages.environments.environment import MAX_REWARD, Reply, check_reply, check_start
 from stages.environments.isolated_calls import IsolatedCalls
@@ -42,12 +43,9 @@ TOOL = {"type": "function", "function": {"name": "guess", "parameters": {"proper
 class Guess:
     """Pays 1 for the secret number, -0.25 for another; its demonstration counts up to it."""
 
-    def __init__(self, draw: Any = lambda _: 0):
-        self.draw = draw
-
     def start(self, row, seed: int):
         self.secret = row["secret"]
-        return [{"role": "user", "content": f"Guess ({self.draw(seed)})."}], [TOOL]
+        return [{"role": "user", "content": "Guess."}], [TOOL]
 
     def demonstrate(self, row, seed: int):
         numbers = range(1, row["secret"] + 1)
@@ -75,37 +73,13 @@ def play(environment, secret: int = 2, **changes):
     return scripts.play_script(environment, row, 7, preset(**changes), script)
 
 
-STARTS = {
-    "messages without tools": (lambda: [ASKED], "two values"),
-    "two messages": (lambda: [ASKED, ASKED], "two values"),
-    "a text": (lambda: ("Guess.", None), "'Guess.'"),
-    "no messages": (lambda: ([], None), "none"),
-    "a message without a role": (lambda: ([{"content": "?"}], None), "role"),
-    "a tool": (lambda: ([ASKED], TOOL), "schemas"),
-    "a function": (lambda: ([ASKED], [len]), "schemas"),
-    "a set": (lambda: ([ASKED | {"size": {5}}], None), "TypeError"),
-    "half a character": (lambda: ([ASKED | {"content": "\ud83d"}], None), "surrogates"),
-}
-REPLIES = {
-    "nothing": (lambda: None, "Reply"),
-    "a message": (lambda: Reply(messages=ASKED), "list of messages"),  # pyright: ignore
-    "no list": (lambda: Reply(messages=None, done=True), "list of messages"),  # pyright: ignore
-    "half a character": (lambda: Reply(messages=[{**ASKED, "content": "\ud83d"}]), "surrogates"),
-    "a text as done": (lambda: Reply(done="False"), "done"),  # pyright: ignore
-    "neither messages nor done": (Reply, "neither"),
-    "a message of the assistant": (lambda: Reply(messages=[{**ASKED, "role": "assistant"}]),
-                                   "assistant"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("method", "kind"),
-    [*(("start", kind) for kind in STARTS), *(("step", kind) for kind in REPLIES)],
-)
-def test_a_value_of_another_form_is_refused(method, kind):
-    value, word = (STARTS if method == "start" else REPLIES)[kind]
-    with pytest.raises(ValueError, match=f"{method} of row 'a'.*{word}"):
-        check_replay(make(**{method: lambda *_: value()}), [ROW], preset(), 0)
+@pytest.mark.parametrize(("method", "value", "word"), CASES["refused"])
+def test_a_value_of_another_form_is_refused(method, value, word):
+    value = json.loads(value) if isinstance(value, str) else value
+    value = Reply(**value) if method == "step" and value is not None else value
+    with pytest.raises(ValueError, match=f"{method}.*{word}") as error:
+        check_replay(make(**{method: lambda *_: value}), [ROW], preset(), 0)
+    assert method == "demonstrate" or f"{method} of row 'a'" in str(error.value)
 
 
 def test_what_is_checked_is_a_copy_as_json_has_it():
@@ -124,12 +98,10 @@ def test_what_is_checked_is_a_copy_as_json_has_it():
 
 def test_a_demonstration_is_an_episode():
     episode = play(Guess())
-    assert [message["content"] for message in episode.messages] == ["Guess (0).", "1", "no", "2"]
+    assert [message["content"] for message in episode.messages] == ["Guess.", "1", "no", "2"]
     assert (episode.rewards, episode.reward, episode.success) == ([-0.25, 1.0], 0.75, True)
     assert (episode.ending, episode.num_start_messages, episode.env_seed) == ("done", 1, 7)
     assert (episode.tools, episode.error) == ([TOOL], None)
-    late = play(Guess(), secret=5)
-    assert (late.ending, late.rewards, late.success) == ("turns", [-0.25] * 4, False)
 
 
 @pytest.mark.parametrize(("most", "ending", "turns"), [(0, "tool_calls", 0), (1, "turns", 4)])
@@ -143,89 +115,65 @@ def test_canned_replies_call_each_tool_once_within_the_limit(most, ending, turns
     assert (episode.ending, len(episode.rewards)) == (ending, turns)
 
 
-def test_a_demonstration_is_messages_of_the_assistant():
+def test_a_demonstration_is_made_in_time_and_changes_no_row():
     with pytest.raises(ValueError, match="demonstrate"):
         scripts.demonstrate(make(demonstrate=None)(), ROW, 7)
-    speaking = make(demonstrate=lambda _, row, seed: row.pop("says"))
-    as_text = {"type": "function", "function": {"name": "guess", "arguments": '{"number": 2}'}}
-    for says in ([ASKED], ["no"], None, [], [write_call("guess") | {"tool_calls": [as_text]}]):
-        with pytest.raises(ValueError, match="role assistant"):
-            scripts.demonstrate(speaking(), ROW | {"says": says}, 7)
     hanging = make(demonstrate=lambda *_: (spin() for _ in "a"))
     with pytest.raises(ValueError, match=r"row 'a' .*0\.1 s"):
         scripts.demonstrate(hanging(), ROW, 7, seconds=0.1)
-    row = ROW | {"says": [write_call("guess", number=2)]}
-    assert scripts.demonstrate(speaking(), row, 7) == row["says"]  # it has a row of its own
-    check_replay(make(start=lambda self, row, seed: (
-        Guess.start(self, row, seed), row.pop("secret"))[0]), [row], preset(), 0)  # fmt: skip
-    assert row["secret"] == ROW["secret"]
+    row = {"id": "a", "secret": [write_call("guess", number=2)]}
+    taking = make(demonstrate=lambda _, row, seed: row.pop("secret"))
+    assert scripts.demonstrate(taking(), row, 7) == row["secret"]
+    taking = make(start=lambda _, row, seed: (row.pop("secret"), None))
+    assert scripts.play_script(taking(), row, 7, preset(), []).messages == row["secret"]
 
 
-def test_a_limit_pays_what_finish_says_beside_the_last_reward():
-    """Two answers are wrong, -0.25 each, and two messages were read."""
+def cancel(*_):
+    raise CancelledError
 
-    class Paying(Guess):
-        num_read = 0
 
-        def step(self, message):
-            self.num_read += 1
-            return super().step(message)
+class Paying(Guess):
+    """Pays 2 for each message that it has read, if a limit ends the episode."""
 
-        def finish(self):
-            return 2.0 * self.num_read
+    num_read = 0
 
-    for limits in ({"max_turns": 2}, {"max_tool_calls": 1}):
-        check_replay(Paying, [ROW], preset(**limits), 0)
-    episode = play(Paying(), secret=9, max_turns=2)
-    assert (episode.ending, episode.rewards, episode.success) == ("turns", [-0.25, 3.75], True)
-    assert play(Paying()).rewards == [-0.25, 1.0]  # the environment ended it
-    assert finish_environment(Guess()) is None
-    wrong = make(finish=lambda _: float("nan"))
-    assert play(wrong(), secret=9).ending == "environment_error"
-    with pytest.raises(ValueError, match="reward"):
-        finish_environment(wrong())
+    def step(self, message):
+        self.num_read += 1
+        return super().step(message)
+
+    def finish(self):
+        return 2.0 * self.num_read
+
+
+PLAYED = {
+    "plain": Guess,
+    "paying": Paying,
+    "finishes with NaN": make(finish=lambda _: float("nan")),
+    "steps with NaN": make(step=lambda *_: Reply(reward=float("nan"))),
+    "cancelled": make(step=cancel),
+}
+
+
+@pytest.mark.parametrize("case", CASES["played"])
+def test_a_demonstration_is_paid_until_it_ends(case):
+    name, secret, limits, ending, rewards, error = case
+    episode = play(PLAYED[name](), secret, **limits)
+    assert (episode.ending, episode.rewards) == (ending, rewards)
+    assert episode.success == (sum(rewards) >= 0.75)
+    assert re.search(error, str(episode.error))
+
+
+@pytest.mark.parametrize("limits", [{"max_turns": 2}, {"max_tool_calls": 1}])
+def test_what_finish_pays_is_replayed(limits):
+    check_replay(Paying, [ROW], preset(**limits), 0)
 
 
 def test_limits_of_an_episode_by_hand():
     limits = EpisodeLimits(success_reward=1.0)
     totals = (sum([0.1] * 10), 1.0, 0.999)
     assert [limits.is_success(total) for total in totals] == [True, True, False]
-    # a policy writes the tokens of its turns, or all after a prompt of one token
-    for turns, of_turn, of_all, most in (
-        (4, 64, 1000, 256), (4, 64, 100, 99), (1, 9, 10, 9)):  # fmt: skip
-        limits = EpisodeLimits(max_turns=turns, max_turn_tokens=of_turn, max_tokens=of_all)
-        assert limits.max_sampled_tokens() == most
-
-
-def test_what_a_step_raises_or_pays_is_an_ending():
-    def cancel(*_):
-        raise CancelledError
-
-    paying = make(step=lambda *_: Reply(reward=float("nan")))
-    assert scripts.play_script(paying(), ROW, 7, preset()).ending == "environment_error"
-    episode = scripts.play_script(make(step=cancel)(), ROW, 7, preset())
-    assert (episode.ending, episode.rewards) == ("environment_error", [0.0])
-    assert str(episode.error).startswith("CancelledError (test_interface.py, line ")
-
-
-def test_every_environment_that_started_is_closed_once():
-    counts = {"started": 0, "closed": 0}
-
-    class Holding(Guess):
-        def start(self, row, seed: int):
-            counts["started"] += 1
-            return super().start(row, seed)
-
-        def demonstrate(self, row, seed: int):
-            self.start(row, seed)
-            return super().demonstrate(row, seed)
-
-        def close(self):
-            counts["closed"] += 1
-
-    check_replay(Holding, [ROW], preset(), 0)
-    # Of two seeds each, two played and a demonstration; all of them, and one twice, together.
-    assert counts == {"started": 11, "closed": 11}
+    for limits, most in CASES["limits"]:
+        assert EpisodeLimits(**limits).max_sampled_tokens() == most
 
 
 def test_what_close_raises_is_logged(caplog):
@@ -246,63 +194,32 @@ async def draw_later():
     return draw()
 
 
-def test_an_episode_draws_what_it_would_draw_alone_and_something_new_each_time():
+def seed_globally():
+    random.seed(5)
+    np.random.seed(5)  # noqa: NPY002
+
+
+def test_an_episode_draws_what_it_would_draw_alone_and_so_do_the_others():
+    """Something new each time, and the generators of the process go on as without the calls."""
     alone = IsolatedCalls(3)
     expected = [alone(draw) for _ in range(4)]
     assert len({*expected}) == 4
-    first, second, drawn = IsolatedCalls(3), IsolatedCalls(4), []
+    seed_globally()
+    outside = [draw() for _ in range(4)]
+    seed_globally()
+    first, second = IsolatedCalls(3), IsolatedCalls(4)
     for index in range(4):
-        drawn.append(first(draw_later if index % 2 else draw))
-        assert second(draw) != drawn[-1]
-        draw()
-    assert drawn == expected
+        assert first(draw_later if index % 2 else draw) == expected[index]
+        assert second(draw) != expected[index]
+        with pytest.raises(ZeroDivisionError):
+            second(lambda: draw() and 1 / 0)
+        assert draw() == outside[index]
 
     async def notebook():  # whose loop runs
         return IsolatedCalls(3)(draw_later)
 
     assert asyncio.run(notebook()) == expected[0]
     assert IsolatedCalls(2**62)(draw) != IsolatedCalls(2**61)(draw)
-
-
-def test_the_generators_of_others_go_on_as_if_nothing_was_called():
-    expected, drawn = [], []
-    for values in (expected, drawn):
-        random.seed(5), np.random.seed(5)  # noqa: NPY002
-        values.append(draw())
-        if values is drawn:
-            IsolatedCalls(0)(draw)
-            with pytest.raises(ZeroDivisionError):
-                IsolatedCalls(0)(lambda: draw() and 1 / 0)
-        values.append(draw())
-    assert drawn == expected
-
-
-COUNTER = itertools.count()
-
-
-@pytest.mark.parametrize("value", [draw, lambda _: next(COUNTER)])
-def test_what_is_not_random_by_the_seed_alone_is_refused(value):
-    check_replay(lambda: Guess(lambda seed: random.Random(seed).random()), [ROW], preset(), 0)
-    with pytest.raises(ValueError, match=r"row 'a'.* start, messages\[0\]\.content"):
-        check_replay(lambda: Guess(value), [ROW], preset(), 0)
-
-
-@pytest.mark.parametrize("library", [random, np.random])
-def test_what_seeds_the_global_generator_is_refused_and_calls_apart_are_not(library):
-    """Episodes are stepped in turn: each would go on with what the last one that started seeded."""
-
-    def start(self, row, seed: int):
-        self.call = IsolatedCalls(seed)
-        library.seed(seed % 2**32)
-        return Guess.start(self, row, seed)
-
-    def make_drawing(step):
-        return make(start=start, step=lambda self, _: Reply(
-            messages=[{"role": "user", "content": f"{step(self)}"}]))  # fmt: skip
-
-    check_replay(make_drawing(lambda self: self.call(library.random)), [ROW], preset(), 0)
-    with pytest.raises(ValueError, match=r"turn 1, messages\[0\]"):
-        check_replay(make_drawing(lambda _: library.random()), [ROW], preset(), 0)
 
 
 # --- time
@@ -313,31 +230,34 @@ def spin():
         pass
 
 
-@pytest.mark.parametrize("call", [spin, lambda: threading.Event().wait(60)])
-def test_a_busy_loop_and_a_wait_are_interrupted(call):
-    before = signal.getsignal(signal.SIGALRM)
-    with pytest.raises(TimeLimitError):
-        call_within(0.1, call)
-    assert signal.getsignal(signal.SIGALRM) is before
+def leave():
+    argparse.ArgumentParser().parse_args(["--buy", "hat"])
 
 
-def test_a_call_within_its_time_leaves_nothing_behind(caplog):
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (spin, TimeLimitError),
+        (lambda: threading.Event().wait(60), TimeLimitError),
+        (lambda: {}["a"], KeyError),
+        (leave, RuntimeError),
+    ],
+)
+def test_a_call_ends_in_time_and_leaves_nothing_behind(call, error, caplog):
     own_modules._changed.clear()
     before = signal.getsignal(signal.SIGALRM)
     assert call_within(60.0, lambda: 5) == 5
-    with pytest.raises(KeyError):
-        call_within(60.0, lambda: {}["a"])
+    with pytest.raises(error) as raised:
+        call_within(0.1, call)
     assert signal.getsignal(signal.SIGALRM) is before
     assert not any(isinstance(thread, threading.Timer) for thread in threading.enumerate())
     assert caplog.messages == []  # the handler of the signal had not to be put back
-    arguments = argparse.ArgumentParser()
-    with pytest.raises(RuntimeError, match=r"sys\.exit\(2\)") as error:
-        call_within(60.0, lambda: arguments.parse_args(["--buy", "hat"]))
-    assert "(test_interface.py, line " in describe_error(error.value)
+    if call is leave:
+        assert "(test_interface.py, line " in describe_error(raised.value)
 
 
 def test_what_stops_the_process_goes_through(monkeypatch):
-    def leave(*_):
+    def stop(*_):
         raise Stopped
 
     alarms: list[int] = []
@@ -346,9 +266,9 @@ def test_what_stops_the_process_goes_through(monkeypatch):
         call_within(60.0, lambda: signal.raise_signal(signal.SIGALRM))
         assert alarms == [1]  # the alarm of another
         with pytest.raises(Stopped):
-            call_within(60.0, leave)
+            call_within(60.0, stop)
         handler = signal.getsignal(signal.SIGALRM)
-        monkeypatch.setattr(threading.Timer, "start", leave)
+        monkeypatch.setattr(threading.Timer, "start", stop)
         with pytest.raises(Stopped):  # not the error of joining a thread that never started
             call_within(60.0, lambda: 5)
         assert signal.getsignal(signal.SIGALRM) is handler
@@ -375,14 +295,6 @@ def test_in_another_thread_the_call_is_given_up():
 
 # --- the definition of an environment
 
-GAME = """
-class {name}:
-    def __init__(self, highest=3):
-        self.highest = highest
-
-    start = step = lambda self, *_: None
-"""
-
 
 def define(word: str, **changes) -> EnvironmentFile:
     return EnvironmentFile(
@@ -390,33 +302,23 @@ def define(word: str, **changes) -> EnvironmentFile:
     )
 
 
-def test_a_class_of_the_user_is_made_with_the_options_of_the_preset(tmp_path, monkeypatch):
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(own, "__path__", [str(tmp_path)])
-    (tmp_path / "high.py").write_text(GAME.format(name="High"))
-    (tmp_path / "two.py").write_text(GAME.format(name="First") + GAME.format(name="Second"))
-    (tmp_path / "borrows.py").write_text("from stages.environments.own.two import First\n")
+    for name, text in CASES["own_files"].items():
+        (tmp_path / name).write_text(text)
+
+
+def test_a_class_of_the_user_is_made_with_the_options_of_the_preset(own_folder):
     for options, highest in (({}, 3), ({"highest": 9}, 9)):
         factory: Any = definition.load_factory(define("high", options=options))
         assert (factory().highest, factory() is factory()) == (highest, False)
-    for word, options, refusal in (
-        ("high", {"lowest": 1}, "lowest"), ("two", {}, "First, Second"), ("borrows", {}, "none"),
-        ("missing", {}, r"missing\.py"), ("../x", {}, "letters"),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=refusal):
-            definition.load_factory(define(word, options=options))
 
 
-def test_a_folder_holds_its_definition_and_rows(tmp_path):
-    file = define("high", options={"highest": 9, "names": ["a", {"deep": 1.5}]})
-    definition.write_environment(tmp_path, file)
-    rows = [{"id": "ä", "index": 0}, {"id": "\ud800", "index": 1}]
-    definition.write_rows(tmp_path, "train", rows)
-    assert definition.read_environment(tmp_path) == file
-    assert definition.read_rows(tmp_path, "train") == rows
-    with pytest.raises(ValueError, match=r"dev\.jsonl"):
-        definition.read_rows(tmp_path, "dev")
-    with pytest.raises(ValueError, match=r"environment\.json"):
-        definition.read_environment(tmp_path / "none")
+@pytest.mark.parametrize(("word", "options", "refusal"), CASES["own"])
+def test_a_file_without_one_such_class_is_refused(word, options, refusal, own_folder):
+    with pytest.raises(ValueError, match=refusal):
+        definition.load_factory(define(word, options=options))
 
 
 @pytest.mark.parametrize(("changes", "place"), CASES["presets"])

@@ -8,8 +8,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from stages.environments.environment import Reply
+from stages.environments.limits import EpisodeLimits
 from stages.environments.replay import replay_episode
-from stages.records.episodes import FAILED, Episode
+from stages.environments.scripts import play_script
+from stages.records.episodes import Episode
 
 CASES = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
 ROW = {"id": "a"}
@@ -51,17 +53,10 @@ class Finishing(Counter):
 
 def play(num_messages: int = 6, **changes) -> Episode:
     """An episode of `Counter` with seed 7, ended by it; then cut, and with changed fields."""
-    messages = [{"role": "user", "content": "a7"}]
-    for turn in (1, 2, 3):
-        messages.append({"role": "assistant", "content": f"turn {turn}"})
-        messages += [{"role": "tool", "content": f"count {7 + turn}"}] if turn < 3 else []
-    rewards = [1.0, 2.0, 3.0][: num_messages // 2]
-    episode = Episode(
-        id="a", index=0, env_seed=7, messages=messages[:num_messages], num_start_messages=1,
-        tools=TOOLS, prompt_ids=[1], token_ids=[2], sampled=[(0, 1)], rewards=rewards,
-        reward=sum(rewards), success=True, ending="done", error=None,
-    )  # fmt: skip
-    return replace(episode, **changes)
+    script = [{"role": "assistant", "content": f"turn {turn}"} for turn in (1, 2, 3)]
+    episode = play_script(Counter(), ROW, 7, EpisodeLimits(), script)
+    messages, rewards = episode.messages[:num_messages], episode.rewards[: num_messages // 2]
+    return replace(episode, **{"messages": messages, "rewards": rewards} | changes)
 
 
 @pytest.mark.parametrize("case", CASES["replays"], ids=lambda case: case["it"])
@@ -69,16 +64,10 @@ def test_the_first_difference_of_a_replay_is(case):
     environment = (Finishing if "finishes" in case else Counter)(**case.get("environment", {}))
     changes, expected = case.get("changes", {}), case.get("differs")
     episode = play(**changes)
-    difference = replay_episode(environment, episode, ROW)
+    difference = replay_episode(environment, episode, case.get("row", ROW))
     assert episode == play(**changes)
     shown = difference and [getattr(difference, name) for name in difference.__slots__]
     assert (shown[: len(expected)] if shown and expected else shown) == expected
-
-
-def test_a_start_that_failed_is_replayed():
-    failed = play(0, ending=FAILED, num_start_messages=0, rewards=[])
-    assert replay_episode(Counter(), failed, {}) is None
-    assert replay_episode(Counter(), failed, ROW) is not None
 
 
 def test_a_long_text_is_shown_from_where_it_differs():

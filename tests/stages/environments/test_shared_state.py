@@ -3,11 +3,15 @@
 And it answers alike in the next process, in which sets of texts have another order.
 """
 
+import contextlib
+import random
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from stages import library
 from stages.environments import definition, hash_seed, own
@@ -15,10 +19,11 @@ from stages.environments.checks import check_replay
 from stages.environments.definition import EnvironmentFile, EnvironmentPreset
 from stages.environments.environment import Reply
 from stages.environments.limits import EpisodeLimits
-from stages.environments.replay import replay_together
+from stages.environments.replay import replay_episode, replay_together
 from stages.environments.scripts import play_script
 from stages.models.model_tokenizer import train_tokenizer
 
+CASES: Any = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
 ROWS = [{"id": "a"}, {"id": "b"}, {"id": "c"}]
 LIMITS = EpisodeLimits()
 TURNS = Counter[str]()
@@ -60,15 +65,29 @@ class OfRow(Guess):
         return TURNS[self.name]
 
 
+class OfProcess(Guess):
+    """Draws from the generator of the process, which the last start has seeded."""
+
+    def keep(self, row, seed: int):
+        random.seed(seed)
+
+    def pay(self):
+        return random.random()
+
+
 @pytest.mark.parametrize("rows", [ROWS, ROWS[:1]])
-@pytest.mark.parametrize("factory", [OfClass, OfRow])
+@pytest.mark.parametrize("factory", [OfClass, OfRow, OfProcess])
 def test_state_that_episodes_share_is_refused(factory, rows: list[dict[str, Any]]):
     with pytest.raises(ValueError, match=r"beside others.*row '.' .*turn [12], reward"):
         check_replay(factory, rows, LIMITS, seed=0)
 
 
-def test_episodes_are_stepped_in_turns_and_each_is_closed():
-    assert len(check_replay(Guess, ROWS, LIMITS, seed=0)) == 4  # of each episode's own
+def test_an_episode_that_draws_from_the_process_differs_if_replayed_alone():
+    episode = play_script(OfProcess(), ROWS[0], 7, LIMITS)
+    assert replay_episode(OfProcess(), episode, ROWS[0]) is not None
+
+
+def test_episodes_are_stepped_in_turns_and_each_that_started_is_closed():
     calls = list[str]()
 
     class Telling(Guess):
@@ -83,12 +102,22 @@ def test_episodes_are_stepped_in_turns_and_each_is_closed():
         def close(self):
             calls.append(f"close {self.name}")
 
+    class Demonstrating(Telling):
+        def demonstrate(self, row, seed: int):
+            self.start(row, seed)
+            return [{"role": "assistant", "content": "1"}]
+
     limits = EpisodeLimits(max_turns=2)
     plays = [(play_script(Telling(), row, 7, limits), row) for row in ROWS[:2]]
     calls.clear()
     assert replay_together(Telling, plays) == [None, None]
     expected = ["start a", "start b", "step a", "step b", "step a", "step b"]
     assert calls == [*expected, "close a", "close b"]
+    assert len(check_replay(Telling, ROWS, limits, seed=0)) == 4  # of each episode's own
+    calls.clear()
+    check_replay(Demonstrating, ROWS[:1], limits, seed=0)
+    # Of two seeds each, two played and a demonstration; all of them, and one twice, together.
+    assert calls.count("start a") == calls.count("close a") == 11
 
 
 SAME = Guess()
@@ -103,56 +132,20 @@ def test_the_library_checks_too_and_refuses_the_same_object_twice(factory):
         library.make_task(ROWS, None, factory, LIMITS, model, tokenizer)
 
 
-SOURCE = """
-import atexit, os, sys
-from functools import partial
-from stages.environments.environment import Reply
-
-
-def leave():
-    if "hash_seed" in sys.argv[0]:
-        print("hello")
-        atexit.register(os._exit, 3)
-        atexit.register(partial(print, "bye", flush=True))
-    return "1"
-
-
-class Words:
-    def start(self, row, seed):
-        words = {words}
-        return [{{"role": "user", "content": " ".join(words)}}], None
-
-    def step(self, message):
-        return Reply(done=True)
-"""
-
-
-@pytest.mark.parametrize(
-    ("words", "is_refused"),
-    [
-        ("{f'{row[\"id\"]}{number}' for number in range(9)}", True),
-        ("[str(hash(row['id']))]", True),
-        ("sorted({f'{row[\"id\"]}{number}' for number in range(9)})", False),
-        # What is printed, and how the process ends, is no answer.
-        ("leave()", False),
-    ],
-)
+@pytest.mark.parametrize(("words", "is_refused"), CASES["other_process"])
 def test_what_another_process_would_answer_otherwise_is_refused(
     words, is_refused, tmp_path, monkeypatch
 ):
-    (tmp_path / "words.py").write_text(SOURCE.format(words=words))
+    (tmp_path / "words.py").write_text(CASES["words.py"].replace("<words>", words))
     # As far as imports can tell, here and in the other process, it is in the folder `own`.
     path = f"import stages.environments.own as own\nown.__path__.append({str(tmp_path)!r})\n"
     (tmp_path / "sitecustomize.py").write_text(path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(own, "__path__", [*own.__path__, str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "stages.environments.own.words", raising=False)
     preset = EnvironmentPreset.model_validate({"starts": {"train": 1, "dev": 1, "test": 1}})
     file = EnvironmentFile(kind="own", preset=preset, own="words", own_digest=None, packages={})
     plays = check_replay(definition.load_factory(file), ROWS, preset, seed=0)
     sys.modules.pop("stages.environments.own.words", None)
-    if is_refused:
-        with pytest.raises(ValueError, match=r"differs between processes: row 'a' .*start, mess"):
-            hash_seed.check_hash_seed(file, plays)
-    else:
+    expected = pytest.raises(ValueError, match=r"differs between processes: row 'a' .*start, mess")
+    with expected if is_refused else contextlib.nullcontext():
         hash_seed.check_hash_seed(file, plays)

@@ -16,13 +16,9 @@ from judged_rows import RuleChooser
 from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 
-from stages.algorithms.group_advantages import normalised_sum
-from stages.loops import rollout_rewards
 from stages.rewards import components, model_components
 from stages.rewards.completion_rewards import (
-    MAX_SHOWN,
     CompletionRewards,
-    describe_completion,
     join_rewards,
     score_each,
 )
@@ -75,14 +71,17 @@ def pay(config: Any, completions: Answers, **available: Any) -> CompletionReward
 # --- components
 
 
-@pytest.mark.parametrize("row", rows("components"))
-def test_a_component_is_worth_what_is_worked_by_hand(row):
-    golds = row.get("golds", ["7"])
+@pytest.mark.parametrize("row", [*rows("components"), *rows("shipped")])
+def test_a_component_or_a_shipped_rule_is_worth_what_is_worked_by_hand(row):
+    golds, weight = row.get("golds", ["7"]), row.get("weight", 2.0)
     completions = Answers(row["texts"], golds, group_size=1000 if len(golds) == 1 else 2)
     available = AVAILABLE.get(row.get("with"), {})
-    result = pay(composed(mine=part(row["value"], weight=2.0)), completions, **available)
-    assert result.rewards().tolist() == pytest.approx([2 * number for number in row["paid"]])
-    assert result.parts == {"mine": pytest.approx(row["paid"])}  # before the weight
+    config = SHIPPED[row["preset"]] if "preset" in row else composed(mine=part(row["value"], 2.0))
+    result = pay(config, completions, **available)
+    paid, within = [weight * number for number in row["paid"]], row.get("within", 1e-6)
+    assert result.rewards().tolist() == pytest.approx(paid, rel=0, abs=within)
+    if "preset" not in row:
+        assert result.parts == {"mine": pytest.approx(row["paid"])}  # before the weight
 
 
 def test_every_kind_of_component_has_a_row():
@@ -130,13 +129,8 @@ def test_wins_depend_on_neither_the_order_nor_other_groups():
     assert win("CBAB", group_size=2)[0].totals[2:] == win("AB")[0].totals
     with pytest.raises(ValueError, match="alone"):
         win("ABA", group_size=2)
-
-
-def test_a_prompt_has_one_principle_for_all_its_completions():
-    first_lines = {message.splitlines()[0] for message in win("ABC")[1].messages}
-    assert len(first_lines) == 1
-    assert not first_lines.pop().startswith("Judge:")
-    assert win("AB", "none")[1].messages[0].startswith("Judge:")
+    (first_line,) = {message.splitlines()[0] for message in win("ABC")[1].messages}
+    assert not first_line.startswith("Judge:")  # one principle for all completions of a prompt
 
 
 @pytest.mark.parametrize(("always", "num_long"), [(None, 8), (0.9, 0)])
@@ -149,53 +143,18 @@ def test_many_comparisons_without_a_verdict_stop_the_run(always, num_long):
 # --- cap, scale, weight, sum
 
 
-def test_the_shipped_rules_by_hand():
-    """Right and in the format; right; in the format; neither. In float32, as loops add them."""
-    texts = ["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 8\n#### 8", "no idea"]
-    result = pay(SHIPPED["rule"], Answers(texts))
-    whole, fifth = torch.tensor(1.0), torch.tensor(0.2)
-    assert result.totals == [float(whole + fifth), 1.0, float(fifth), 0.0]
-    assert result.statistics() == {"reward/answer": 0.5, "reward/final_line": 0.5}
-    box, tags = r"so \boxed{7}", "<think>3 + 4</think><answer>7</answer>"
-    of_r1 = Answers([box, "#### 7", tags, r"\boxed{8}", "<answer>7</answer>"])
-    assert pay(SHIPPED["answer_boxed"], of_r1).totals == [1.5, 1.0, 1.0, 0.5, 1.0]
-    assert pay(SHIPPED["answer_tags"], of_r1).totals == pytest.approx([1, 1, 1.4, 0, 1.2])
-    result = pay(SHIPPED["rule_gdpo"], Answers(texts, ["7", "7"], group_size=2))
-    expected = normalised_sum(
-        torch.tensor([[1.0, 1, 0, 0], [1.0, 0, 1, 0]]), torch.tensor([1.0, 0.2]),
-        torch.tensor([0, 0, 1, 1]), counted=torch.ones(4, dtype=torch.bool), ddof=1, eps=1e-4,
-    )  # fmt: skip
-    assert (result.totals, result.parts["answer"]) == (expected.tolist(), [1, 1, 0, 0])
-    for name, preset in SHIPPED.items():
-        assert Composition.model_validate(preset).components, name
-
-
-def test_values_are_capped_then_scaled_then_weighted():
-    """9, -9, 1, 3 capped at 5: z-scores of 5, -5 and of 1, 3 in their groups; times 0.3."""
-    capped = part("scorer", 0.3, {"low": -5.0, "high": 5.0}, "group")
-    four = Answers(list("abcd"), ["7", "7"], group_size=2)
-    result = pay(composed(score=capped), four, scorer=scored(9.0, -9.0, 1.0, 3.0))
-    z = 0.3 * 0.5**0.5  # of two numbers with ddof 1
-    assert result.totals == pytest.approx([z, -z, -z, z], rel=1e-3)
-    assert result.parts["score"] == [9.0, -9.0, 1.0, 3.0]
-
-
-@pytest.mark.parametrize("row", rows("scaled"))
-def test_a_scaled_component_by_hand(row):
-    component = Component.model_validate(part(normalise=row["normalise"]))
-    values = CompletionRewards(totals=[1.0, 3.0, 5.0, 5.0])
-    result = component.paid_at_end(values, torch.tensor([0, 0, 1, 1])).tolist()
-    assert result == pytest.approx(row["paid"], abs=1e-4)
-
-
-@pytest.mark.parametrize("row", rows("capped"))
-def test_a_cap_bounds_either_side_or_is_refused(row):
+@pytest.mark.parametrize("row", rows("paid"))
+def test_a_value_is_capped_then_scaled_or_the_cap_is_refused(row):
+    """Values 1, 3, 5, 5 of two groups of two."""
+    changes = {name: row[name] for name in ("cap", "normalise") if name in row}
     if row["paid"] is None:
         with pytest.raises(ValidationError):
-            Component.model_validate(part(cap=row["cap"]))
-    else:
-        component = Component.model_validate(part(cap=row["cap"]))
-        assert component.capped(torch.tensor([-3.0, 0.5, 3.0])).tolist() == row["paid"]
+            Component.model_validate(part(**changes))
+        return
+    values = CompletionRewards(totals=[1.0, 3.0, 5.0, 5.0])
+    component = Component.model_validate(part(**changes))
+    result = component.paid_at_end(values, torch.tensor([0, 0, 1, 1])).tolist()
+    assert result == pytest.approx(row["paid"], abs=1e-4)
 
 
 def test_the_order_of_components_in_the_file_changes_no_bit():
@@ -254,17 +213,6 @@ def test_joined_batches_keep_their_order_their_steps_and_their_means():
     assert join_rewards([CompletionRewards(totals=[1.0])]).step_rewards is None
 
 
-@pytest.mark.parametrize("grid", [{"step_rewards": STEPS}, {"step_ends": ENDS}])
-def test_step_rewards_have_their_ends(grid):
-    with pytest.raises(ValueError, match="together"):
-        CompletionRewards(totals=[0.0, 0.0], **grid)
-
-
-def test_each_completion_is_checked_against_the_gold_answer_of_its_own_prompt():
-    drawn = Answers(["#### 7", "#### 8", "#### 8", "no idea"], ["7", "8"], group_size=2)
-    assert rollout_rewards.check_answers(drawn) == [True, False, True, False]
-
-
 # --- what stops a run
 
 
@@ -291,14 +239,12 @@ def test_a_component_that_gives_no_numbers_stops_the_run_and_is_named(value, ava
         pay(composed(mine=part(value, cap=cap)), Answers(["a", "b"]), **available)
 
 
-def test_a_request_to_stop_goes_through_a_reward_and_long_completions_are_shown_cut():
+def test_a_request_to_stop_goes_through_a_reward():
     def reward(*_: object) -> float:
         raise Stopped
 
     with pytest.raises(Stopped):
         score_each(Answers(["a"]), reward)
-    shown = describe_completion(Answers(["a" * (MAX_SHOWN + 5)]), 0)
-    assert f"'{'a' * MAX_SHOWN}' and 5 " in shown
 
 
 # --- which compositions there are

@@ -24,7 +24,6 @@ from stages.rewards.problem_evaluation import (
     evaluate_problem,
     pool_accuracy,
     read_temperatures,
-    summarise_scores,
 )
 from stages.rewards.verifier_labels import CheckedProblem, balance_outcomes, check_pool
 from stages.rows import PROMPTS
@@ -76,19 +75,6 @@ def test_every_pair_comes_once_and_no_completion_again_before_it_must(right, wro
             assert max(map(side.count, side)) == math.ceil(number / size)
 
 
-def test_the_summary_of_pairs_counts_problems_by_what_became_of_them():
-    pools = [
-        [row(0), row(1, "7"), row(2, "8")], [row(0), row(1)], [row(0, "7")],
-        [row(0, cut=True), row(1, "7")],
-    ]  # fmt: skip
-    labelled = [verifier_labels.label_pairs(PROMPT, pool, max_pairs=9, seed=0) for pool in pools]
-    assert verifier_labels.summarise_pairs(labelled) == {
-        "problems": 4, "problems_with_pairs": 1, "problems_all_correct": 1,
-        "problems_all_wrong": 1, "problems_right_only_cut": 1, "pairs": 2,
-        "mean_length_chosen": 2.0, "mean_length_rejected": 2.0,
-    }  # fmt: skip
-
-
 PAIRS = make_pairs(40, probability=0.9)
 
 
@@ -104,27 +90,25 @@ def test_an_exact_share_of_labels_is_flipped_and_half_a_pair_is_one(percent, of,
     assert len(find_flipped(percent, pairs=PAIRS[:of])) == number
 
 
-def test_less_noise_is_part_of_more_and_a_seed_is_one_order():
+def test_less_noise_is_part_of_more():
     assert find_flipped(10) < find_flipped(25) < find_flipped(50)
-    assert find_flipped(25) == find_flipped(25) != find_flipped(25, seed=1)
+
+
+def swap(pair):
+    return replace(
+        pair, chosen=pair.rejected, chosen_ids=pair.rejected_ids, rejected=pair.chosen,
+        rejected_ids=pair.chosen_ids,
+    )  # fmt: skip
 
 
 def test_sides_are_swapped_of_the_pairs_whose_labels_would_flip():
     checked = CheckedProblem(prompt=PROMPT, right=[], wrong=[])
-    problems = [
-        verifier_labels.LabelledPairs(PAIRS[start : start + 8], checked) for start in (0, 8, 16)
+    problems = [verifier_labels.LabelledPairs(PAIRS[at : at + 8], checked) for at in (0, 8, 16)]
+    swapped = verifier_labels.swap_sides(problems, 25, seed=3)
+    numbers = find_flipped(25, seed=3, pairs=PAIRS[:24])
+    assert [pair for problem in swapped for pair in problem.preferences] == [
+        swap(pair) if number in numbers else pair for number, pair in enumerate(PAIRS[:24])
     ]
-    result = [
-        pair
-        for problem in verifier_labels.swap_sides(problems, 25, seed=3)
-        for pair in problem.preferences
-    ]
-    swapped = find_flipped(25, seed=3, pairs=PAIRS[:24])
-    for number, (before, after) in enumerate(zip(PAIRS[:24], result, strict=True)):
-        sides = (before.chosen, before.chosen_ids), (before.rejected, before.rejected_ids)
-        expected = sides[::-1] if number in swapped else sides
-        assert ((after.chosen, after.chosen_ids), (after.rejected, after.rejected_ids)) == expected
-        assert after.probability == before.probability
 
 
 # --- demonstrations
@@ -136,18 +120,10 @@ def select(pool: Sequence[Completion], max_kept: int = 9, seed: int = 0) -> list
     return [row.completion_ids[0] - 10 for row in rows]
 
 
-def test_demonstrations_are_distinct_right_completions_that_ended():
+def test_demonstrations_are_distinct_right_completions_that_ended_in_the_order_of_the_pool():
     assert select([row(0), row(1, "5"), row(2, cut=True), row(0), row(4)]) == [0, 4]
-
-
-def test_of_many_right_completions_some_are_drawn_in_the_order_of_the_pool():
-    pool = [row(index) for index in range(6)]
-    draws = {tuple(select(pool, 2, seed)) for seed in range(20)}
+    draws = [select([row(index) for index in range(6)], 2, seed) for seed in range(20)]
     assert all(len(draw) == 2 and draw[0] < draw[1] for draw in draws)
-    demonstrations = verifier_labels.select_demonstrations(PROMPT, pool, max_kept=2, seed=0)
-    assert verifier_labels.summarise_demonstrations([demonstrations, []], 8) == {
-        "problems": 2, "problems_with_any": 1, "kept": 2, "share": 0.25,
-    }  # fmt: skip
 
 
 # --- outcomes
@@ -159,43 +135,34 @@ def balance(right: int, wrong: int, most: int = 4, one_class: float = 0.0, seed:
     return balance_outcomes(check_pool(PROMPT, rows), most, one_class, seed)
 
 
-@pytest.mark.parametrize(("right", "wrong", "most", "of_right", "of_wrong"), TABLES["outcomes"])
-def test_right_and_wrong_outcomes_weigh_a_half_each_and_share_the_places(
-    right, wrong, most, of_right, of_wrong
+@pytest.mark.parametrize(
+    ("right", "wrong", "most", "one_class", "of_right", "of_wrong"), TABLES["outcomes"]
+)
+def test_right_and_wrong_outcomes_weigh_the_same_and_share_the_places(
+    right, wrong, most, one_class, of_right, of_wrong
 ):
-    result = balance(right, wrong, most)
+    """A half each; those of a problem of one class together what the preset says."""
+    result = balance(right, wrong, most, one_class)
     assert [row.right for row in result] == [True] * of_right + [False] * of_wrong
-    expected = [0.5 / of_right] * of_right + [0.5 / of_wrong] * of_wrong
+    whole = 0.5 if right and wrong else one_class
+    expected = [whole / number for number in (of_right, of_wrong) for _ in range(number)]
     assert [row.weight for row in result] == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("right", "wrong"), [(1, 0), (0, 3)])
-def test_a_problem_of_one_class_is_dropped_or_weighs_what_the_preset_says(right, wrong):
-    assert balance(right, wrong) == []
-    weights = [row.weight for row in balance(right, wrong, one_class=0.3)]
-    assert weights == pytest.approx([0.3 / (right + wrong)] * (right + wrong))
-
-
-def test_equal_completions_are_one_outcome():
-    rows = [row(0), row(1, ids=0), row(2, "7"), row(3, "7", ids=2)]
-    result = balance_outcomes(check_pool(PROMPT, rows), 4, 0.0, 0)
-    assert [(row.right, row.completion_ids, row.weight) for row in result] == [
-        (True, [10, 3], 0.5), (False, [12, 3], 0.5),
-    ]  # fmt: skip
 
 
 def test_of_repeats_the_first_stands_where_the_last_one_stood():
     """Draws by a seed depend on the order, so another one would be other labels everywhere."""
     rows = [row(0), row(1), row(2, ids=0), row(3), row(4, ids=1)]
-    assert [item.index for item in verifier_labels.drop_repeats(rows)] == [0, 3, 1]
     assert select(rows) == [0, 3, 1]
+    outcomes = balance_outcomes(check_pool(PROMPT, rows), 9, 0.3, 0)
+    assert sorted(row.completion_ids for row in outcomes) == [[10, 3], [11, 3], [13, 3]]
 
 
 @pytest.mark.parametrize("draw", [
     lambda seed: pairs([row(i, "42" if i < 4 else "7") for i in range(8)], 2, seed),
     lambda seed: select([row(index) for index in range(6)], 2, seed),
     lambda seed: [item.completion_ids for item in balance(9, 9, seed=seed)],
-], ids=["pairs", "demonstrations", "outcomes"])  # fmt: skip
+    lambda seed: find_flipped(25, seed=seed),
+], ids=["pairs", "demonstrations", "outcomes", "flips"])  # fmt: skip
 def test_draws_depend_on_the_seed_alone(draw):
     draws = [str(draw(seed)) for seed in range(20)]
     assert draws == [str(draw(seed)) for seed in range(20)]
@@ -222,16 +189,12 @@ def test_training_outcomes_need_a_problem_of_both_classes():
 
 THOUSAND = judged_rows.prompt("p", gold="1,000")
 POOL = [
-    completion("500 + 500\n#### 1000", 0, "p", ids=[7, 7]),
-    completion("The answer is 1,000.", 1, "p", ids=[7, 7]),  # right, not the format
-    completion("500 + 50\n#### 550", 2, "p", ids=[7, 7]),
-    completion("500 + 500 + 500 +", 3, "p", ids=[7] * 6, cut=True),
+    completion(text, index, "p", ids=[7] * length, cut=length == 6)
+    for index, (text, length) in enumerate(TABLES["samples"])
 ]
 SCORES = {
-    "good": SampleScores(np.array([0.1, 0.4, 0.3, 0.2]), np.array([0.2, 0.2, 0.5, 1])),
-    "odd": SampleScores(np.array([0.1, 0.4, 0.3, 0.05]), None),
-    "plain": SampleScores(np.zeros(4), None),
-    "equal": SampleScores(np.zeros(4), np.full(4, 0.3)),
+    name: SampleScores(*(numbers and np.array(numbers) for numbers in pair))
+    for name, pair in TABLES["scores"].items()
 }
 ORDERS = np.array(list(itertools.permutations(range(4))))
 
@@ -241,25 +204,12 @@ def test_the_evaluation_of_four_samples_worked_by_hand():
     result = evaluate_problem(
         THOUSAND, POOL, completion("It is 1000, not #### 550"), SCORES, ks=[1, 2, 4], orders=ORDERS
     )
-    assert (result.id, result.num_samples, result.num_correct) == ("p", 4, 2)
-    greedy = result.greedy_correct, result.greedy_strict, result.greedy_lenient
-    assert greedy == (False, False, False)
-    # The first alone ends with `#### n`.
-    assert (result.mean_strict, result.mean_accuracy, result.mean_lenient) == (0.25, 0.5, 0.5)
+    for name, value in TABLES["evaluation"].items():
+        assert getattr(result, name) == value, name
     assert result.accuracy_at.keys() == TABLES["accuracies"].keys()
     for way, values in TABLES["accuracies"].items():
         of_n = dict(zip("124", values, strict=True))
         assert result.accuracy_at[way] == pytest.approx(of_n, abs=1e-12), way
-    assert (result.readable_rate, result.format_rate) == (0.75, 0.5)
-    assert result.even_correct == 1  # of 0 and 2
-    # Right 0 and 1 (.1 and .4) above wrong 2 and 3 (.3 and .2) in two of four pairs; in the
-    # format are 0, right, and 2, wrong.
-    assert result.auc == {"good": 0.5, "odd": 0.75, "plain": 0.5, "equal": 0.5}
-    assert result.auc_in_format == {"good": 0.0, "odd": 0.0, "plain": 0.5, "equal": 0.5}
-    assert (result.truncation_rate, result.mean_tokens) == (0.25, 3.0)
-    alone = summarise_scores(THOUSAND, POOL, {"good": SCORES["good"]})  # without a gold answer
-    assert alone.scores == {"good": [0.1, 0.4, 0.3, 0.2]}
-    assert (alone.truncation_rate, alone.mean_tokens) == (0.25, 3.0)
     assert pool_accuracy([(THOUSAND, POOL), (PROMPT, [row(0)])]) == 3 / 5
     run_on = [completion("#### 1000\n\nWhat is 1 + 2?\n#### 3"), completion("#### 3\n#### 1000", 1)]
     result = evaluate_problem(THOUSAND, run_on, POOL[0], {}, ks=[1], orders=ORDERS[:, :2])
@@ -267,15 +217,6 @@ def test_the_evaluation_of_four_samples_worked_by_hand():
     three = [POOL[0], POOL[2], POOL[1]]
     result = evaluate_problem(THOUSAND, three, POOL[0], {}, ks=[1], orders=ORDERS[:, :3])
     assert (result.even_correct, result.num_correct) == (2, 2)
-
-
-def test_a_pool_without_any_readable_answer_is_wrong_and_no_error():
-    pool = [completion("I do not know"), completion("", 1)]
-    flat = {"flat": SampleScores(np.zeros(2), np.ones(2))}
-    orders = np.array([[0, 1], [1, 0]])
-    result = evaluate_problem(THOUSAND, pool, pool[0], flat, ks=[1, 2], orders=orders)
-    assert result.mean_accuracy == result.readable_rate == 0.0
-    assert {value for of_n in result.accuracy_at.values() for value in of_n.values()} == {0.0}
 
 
 def test_accuracies_of_each_temperature_are_those_of_its_file(tmp_path, monkeypatch):
@@ -319,16 +260,8 @@ def test_the_views_of_a_pool_by_hand():
     """Logits choose as they are and vote by their logistic function, steps by the choice."""
     rows = score(TWO, [[0.9, 0.5, 0.8], [0.6]], model=(0.0, math.log(3.0)), outcome=(-1.0, 1.0))
     views = score_pool(PROMPT, TWO, rows, CHOICE)
-    expected = {
-        "model": ([0.0, math.log(3.0)], [0.5, 0.75]),
-        "outcome": ([-1.0, 1.0], [1 / (1 + math.e), math.e / (1 + math.e)]),
-        "process": ([0.5, 0.6], [0.8, 0.6]),
-        "mean_logprob": ([-0.5, -1.5], [math.exp(-0.5), math.exp(-1.5)]),
-        "format": ([0.0, 0.0], [0.0, 0.0]), "longest": ([4.0, 2.0], None),
-        "shortest": ([-4.0, -2.0], None),
-    }  # fmt: skip
-    assert list(views) == list(expected)
-    for name, (values, weights) in expected.items():
+    assert list(views) == list(TABLES["views"])
+    for name, (values, weights) in TABLES["views"].items():
         assert views[name].values.tolist() == pytest.approx(values)
         assert (views[name].weights is None) == (weights is None)
         assert weights is None or views[name].weights.tolist() == pytest.approx(weights)

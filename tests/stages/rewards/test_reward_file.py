@@ -1,5 +1,6 @@
 """reward.json: what it must hold, and functions of the user's in stages/rewards/own/."""
 
+import functools
 import re
 import sys
 from pathlib import Path
@@ -74,15 +75,8 @@ def test_rewards_that_are_models_are_those_that_can_choose_among_samples(tmp_pat
 def write(tmp_path, monkeypatch):
     """A file `mine.py` in the folder of own rewards, as far as imports can tell."""
     monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(tmp_path)])
-    names = [f"stages.rewards.own.{word}" for word in ("mine", "other")]
-
-    def write(text, word="mine"):
-        (tmp_path / f"{word}.py").write_text(text)
-        return word
-
-    yield write
-    for name in names:
-        sys.modules.pop(name, None)
+    yield (tmp_path / "mine.py").write_text
+    sys.modules.pop("stages.rewards.own.mine", None)
 
 
 @pytest.mark.parametrize("word", OWN)
@@ -95,31 +89,11 @@ def test_a_shipped_function_is_a_number_of_a_prompt_and_a_text(word):
     assert {reward(prompt, "y" * n) for n in range(40)} >= {0.0, 1.0}
 
 
-DECORATED = """
-import functools
-from stages.rewards.own.other import VALUE
-
-def of_batch(function):
-    @functools.wraps(function)
-    def call(prompt, completion):
-        return function([completion])[0]
-    return call
-
-@of_batch
-def reward(completions):
-    return [VALUE + len(text) for text in completions]
-"""
-
-
-def test_a_function_may_be_decorated_and_import_the_project(write):
-    write("VALUE = 2.0\n", "other")
-    assert load_own_function(write(DECORATED))(Answers(["abc"]).prompt(0), "abc") == 5.0
-
-
 @pytest.mark.parametrize(("text", "named"), TABLES["files"])
 def test_a_file_without_such_a_function_is_refused(write, text, named):
+    write(text)
     with pytest.raises((ValueError, ModuleNotFoundError), match=named):
-        load_own_function(write(text))
+        load_own_function("mine")
 
 
 @pytest.mark.parametrize("function", [lambda a, **_: 1.0, lambda a, b, c: 1.0])
@@ -127,3 +101,11 @@ def test_a_function_of_other_arguments_is_refused(function):
     """Not in a file: the type checks of tests wrap its functions in others with any arguments."""
     with pytest.raises(ValueError, match=r"x: .*\(a,"):
         check_arguments(function, "x", ("prompt", "completion"))
+
+
+def test_a_decorated_function_has_the_arguments_of_its_wrapper():
+    @functools.wraps(lambda completions: [1.0])
+    def reward(prompt, completion):
+        return 1.0
+
+    check_arguments(reward, "x", ("prompt", "completion"))

@@ -10,10 +10,8 @@ from judged_rows import completion, prompt
 from ruamel.yaml import YAML
 
 from stages.records.steps import PrefixCount, split_steps
-from stages.rewards import answer_checker, step_solutions
+from stages.rewards import step_solutions
 from stages.rewards.step_solutions import label_solutions, true_step_labels
-from stages.sources import word_problems
-from stages.sources.word_problems import WordProblemsConfig
 
 TABLES = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
@@ -36,18 +34,14 @@ def test_a_step_ends_with_the_token_that_completes_the_separator(ids, separator,
 def test_steps_joined_are_the_completion_and_none_is_empty(ids, separator):
     steps = split_steps(ids, decode, separator)
     assert [i for step in steps for i in step] == ids
-    assert all(steps)
     # Only a completion without any text has a step without text.
     assert all(decode(step).strip() for step in steps) or len(steps) == 1
 
 
 # --- the truth of a step
 
-TIMES = "Anna has 3 apples. She buys 4 more. Then Anna has 2 times as many. She sells 5. "
-TIMES += "How many apples now?"  # 3, 7, 14, 9
-PLUS = "Anna has 3 apples. She buys 4 more. She finds 2 more. How many apples now?"  # 3, 7, 9
-DOUBLED = "Anna has 3 apples. Then Anna has 2 times as many. She buys 4 more. How many apples now?"
-QUESTIONS = {"times": TIMES, "plus": PLUS, "doubled": DOUBLED}
+QUESTIONS = TABLES["questions"]
+PLUS = QUESTIONS["plus"]
 
 
 @pytest.mark.parametrize(("question", "steps", "expected"), TABLES["truths"])
@@ -61,45 +55,10 @@ def test_the_truth_is_known_of_generated_questions_alone():
     assert true_step_labels(PLUS, []) == []
 
 
-def generate(seed: int, guess: float = 0.0, slip: float = 0.0, misread: float = 0.0):
-    config = WordProblemsConfig(
-        kind="word_problems", num_problems=150, max_value=30, guess_share=guess, slip_share=slip,
-        misconception_share=misread,
-    )  # fmt: skip
-    return word_problems.generate_problems(config, seed)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_of_a_generated_problem_the_solution_is_right_up_to_a_slip(seed):
-    for problem in generate(seed):
-        question, steps = problem.question, problem.solution.splitlines(keepends=True)
-        assert true_step_labels(question, steps) == [True] * len(steps)
-        assert true_step_labels(question, [f"#### {int(problem.answer) + 1}"]) == [False]
-        start, moves = word_problems.read_question(question)
-        for slip_at in range(len(moves)):
-            value, steps = start, []
-            for index, move in enumerate(moves):
-                result = move.result(value) + (1 if index == slip_at else 0)
-                steps.append(f"{value} {move.operator} {move.operand} = {result}\n")
-                value = result
-            right = true_step_labels(question, [*steps, f"#### {value}"])
-            assert right == [True] * slip_at + [False] * (len(moves) - slip_at + 1)
-
-
-@pytest.mark.parametrize("shares", [(0.3, 0.1, 0.5), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)])
-def test_a_solution_without_an_error_has_the_right_answer(shares):
-    for problem in generate(6, *shares):
-        if all(true_step_labels(problem.question, problem.solution.splitlines())):
-            assert answer_checker.is_correct(problem.solution, problem.answer)
-
-
 # --- the solutions of a pool, and their labels
 
 PROMPT = replace(prompt(gold="9"), question=PLUS, prompt=PLUS, prompt_ids=[7])
-RIGHT, REPAIRED, MISTAKEN, GUESS = (
-    "3 + 4 = 7\n7 + 2 = 9\n#### 9", "3 + 4 = 8\n8 + 2 = 9\n#### 9",
-    "3 + 4 = 7\n7 + 2 = 8\n#### 8", "#### 9",
-)  # fmt: skip
+SOLUTIONS = {name: "\n".join(row["steps"]) for name, row in TABLES["solutions"].items()}
 
 
 def letters(ids):
@@ -117,31 +76,18 @@ def choose(rows, number=9, of=PROMPT):
     return step_solutions.choose_solutions([(of, rows)], letters, "\n", number)
 
 
-def test_a_solution_has_its_steps_their_truth_and_its_verdict():
-    result = choose(pool(RIGHT, REPAIRED, MISTAKEN, GUESS))
-    facts = [(item.row.correct, item.row.true_labels) for item in result]
-    right, repaired, mistaken, guess = facts
-    assert right == (True, [True, True, True])
-    assert repaired == (True, [False, False, False])
-    assert mistaken == (False, [True, False, False])
-    assert guess == (True, [True])
-    assert result[0].row.steps == ["3 + 4 = 7", "7 + 2 = 9", "#### 9"]
-    of_another = replace(PROMPT, question="3 + 6?")
-    ((_, row),) = choose(pool(MISTAKEN), of=of_another)
-    assert (row.true_labels, row.correct) == (None, False)
-
-
-def test_a_prefix_ends_after_each_step_but_the_last():
-    solutions = choose(pool(RIGHT, GUESS, MISTAKEN))
-    result = [(item.id, letters(ids)) for item, ids in step_solutions.solution_prefixes(solutions)]
-    assert result == [
-        ("a", "3 + 4 = 7\n"), ("a", "3 + 4 = 7\n7 + 2 = 9\n"),
-        ("a", "3 + 4 = 7\n"), ("a", "3 + 4 = 7\n7 + 2 = 8\n"),
-    ]  # fmt: skip
+@pytest.mark.parametrize("row", TABLES["solutions"].values(), ids=TABLES["solutions"])
+def test_a_solution_has_its_steps_their_truth_and_its_verdict(row):
+    solutions = pool("\n".join(row["steps"]))
+    ((_, parsed),) = choose(solutions)
+    assert {name: getattr(parsed, name) for name in row} == row
+    ((_, parsed),) = choose(solutions, of=replace(PROMPT, question="3 + 6?"))
+    assert (parsed.correct, parsed.true_labels) == (row["correct"], None)
 
 
 def test_the_first_different_solutions_that_ended_are_chosen():
-    rows = pool(RIGHT, MISTAKEN, RIGHT, GUESS, MISTAKEN, RIGHT, REPAIRED, cut={1, 3})
+    names = "right", "mistaken", "right", "guess", "mistaken", "right", "repaired"
+    rows = pool(*(SOLUTIONS[name] for name in names), cut={1, 3})
     assert [item.row.index for item in choose(rows)] == [0, 4, 6]
     assert [item.row.index for item in choose(rows, 2)] == [0, 4]
     finished = step_solutions.finished_solutions([(PROMPT, rows)], letters, "\n")
@@ -161,7 +107,7 @@ def count(ids, right, of="a"):
 def test_a_hard_label_is_any_and_a_soft_one_the_share_of_right_completions(
     text, num_right, hard, soft
 ):
-    (solution,) = choose(pool({"right": RIGHT, "mistaken": MISTAKEN, "guess": GUESS}[text]))
+    (solution,) = choose(pool(SOLUTIONS[text]))
     counts = [count(ids, n) for ids, n in zip(solution.prefixes(), num_right, strict=True)]
     others = [count([1], 5), *(count(ids, 4, of="b") for ids in solution.prefixes())]
     for kind, expected in (("hard", hard), ("soft", soft)):
@@ -174,7 +120,7 @@ def test_a_hard_label_is_any_and_a_soft_one_the_share_of_right_completions(
 
 
 def test_labels_without_counts_are_the_truth_which_must_be_known():
-    (solution,) = choose(pool(MISTAKEN))
+    (solution,) = choose(pool(SOLUTIONS["mistaken"]))
     ((row, _),) = label_solutions([solution], None, "hard")
     assert (row.labels, row.source, row.num_completions) == ([1.0, 0.0, 0.0], "truth", [0] * 3)
     unknown = solution._replace(row=replace(solution.row, true_labels=None))

@@ -123,11 +123,6 @@ def select(shown: Any, expected: Any) -> Any:
             for key, value in expected.items()}  # fmt: skip
 
 
-def in_order(expected: Any) -> Any:
-    is_listed = isinstance(expected, dict) and "unused" in expected
-    return expected | {"unused": sorted(expected["unused"])} if is_listed else expected
-
-
 def check_reason(reason: str, expected: str) -> None:
     """The kind, or the kind and words after it."""
     kind = reason.partition(":")[0]
@@ -162,7 +157,7 @@ def test_rows_of_a_file_are(kind: str, case: Case, tmp_path: Path) -> None:
     bad = {row.line: row.reason for row in results if isinstance(row, BadRow)}
     good = [show(row, report) for row in results if not isinstance(row, BadRow)]
     if case["key"] == "rows":
-        wanted = [in_order(item) for item in case.get("gives", [])]
+        wanted = case.get("gives", [])
         good = good[-len(wanted) or len(good) :] if "repeat" in case else good
         assert bad.keys() == case.get("bad", {}).keys(), [*bad.values()]
         for line, reason in case.get("bad", {}).items():
@@ -179,7 +174,7 @@ def test_rows_of_a_file_are(kind: str, case: Case, tmp_path: Path) -> None:
         wanted = []
     else:
         assert bad == {}
-        wanted = [in_order(expected)]
+        wanted = [expected]
     assert len(good) == len(wanted), results
     assert [select(item, expected) for item, expected in zip(good, wanted, strict=True)] == wanted
 
@@ -212,41 +207,34 @@ def check_dropped(case: Case, read: Any) -> None:
 # --- public formats
 
 FORMATS = YAML(typ="safe").load(Path(__file__).with_name("formats.yaml"))
-NUMBERS = [(3, 2), (10, 7), (17, 12), (24, 17), (31, 22), (38, 4)]
-SHELF = "A shelf holds {} red and {} blue books. How many{}? (shelf {})"
+BOOKS = FORMATS["books"]
 
 
 def fill(expected: Any, number: int) -> Any:
     """What a case expects of this row."""
-    a, b = NUMBERS[number]
-    names: Case = {
-        "i": number,
-        "a": a,
-        "b": b,
-        "sum": a + b,
-        "letter": "CDADDB"[number],
-        "long": SHELF.format(a, b, " books are on it", number),
-        "short": SHELF.format(a, b, "", number),
-        "working": f"{a} + {b} = {a + b}",
-        "reply": f"There are {a + b} books.",
-        "wrong": f"There are {a + b + 1} books.",
-    }
-    names["count"] = f"{'Count the books.' * (number % 2)}\n{names['long']}".strip()  # fmt: skip
-    text = json.dumps(expected)
-    for name, value in names.items():
-        text = text.replace(f"<{name}>", json.dumps(str(value))[1:-1])
-    return json.loads(text)
+    a, b, letter = BOOKS["numbers"][number]
+    numbers = {"i": number, "a": a, "b": b, "sum": a + b, "more": a + b + 1}
+    texts = {"count": BOOKS["counts"][number % 2], **BOOKS["texts"], "letter": letter}
+    filled = json.dumps(expected)
+    for name, value in (texts | numbers).items():
+        filled = filled.replace(f"<{name}>", json.dumps(str(value))[1:-1])
+    return json.loads(filled)
 
 
 def count(results: list[Any]) -> dict[str, int]:
     """What `counts` of a case may name."""
     rows = [row for row in results if not isinstance(row, BadRow)]
     labels = [label for row in rows for label in getattr(row, "labels", ()) if label is not None]
+    solutions = [row for row in rows if isinstance(row, RawSteps)]
+    wrong = [row for row in solutions if 0.0 in row.labels]
     return {
         "rows": len(rows), "bad": len(results) - len(rows), "labels": len(labels),
         "right": labels.count(1.0),
         "solutions": sum(getattr(row, "solution", None) is not None for row in rows),
         "tests": sum(getattr(row, "split", None) == "test" for row in rows),
+        "erroneous": len(wrong), "lucky": sum(bool(row.correct) for row in wrong),
+        "cut": sum("\n" in "".join(row.steps) for row in solutions),
+        "parts": sum(len(step_files.cut_steps(row, "\n").steps) for row in solutions),
     }  # fmt: skip
 
 
@@ -254,7 +242,7 @@ def count(results: list[Any]) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("kind", "path", "case"),
     [pytest.param(kind, SHARED / case.get("in", "formats") / name, case, id=f"{kind}-{name}")
-     for case in FORMATS for name in case["files"]
+     for case in FORMATS["files"] for name in case["files"]
      for kind in ([case.get("kind", "problems")] if isinstance(case.get("kind", ""), str)
                   else case["kind"])],
 )  # fmt: skip
@@ -286,7 +274,7 @@ def test_a_file_of_a_public_format_is(kind: str, path: Path, case: Case) -> None
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
 @pytest.mark.parametrize("folder", ["formats", "formats_by_content"])
 def test_every_file_of_a_public_format_is_read(folder: str) -> None:
-    names = {name for case in FORMATS if case.get("in", "formats") == folder
+    names = {name for case in FORMATS["files"] if case.get("in", "formats") == folder
              for name in case["files"]}  # fmt: skip
     assert {path.name for path in (SHARED / folder).iterdir()} - {"README.md"} == names
 

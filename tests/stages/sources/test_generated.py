@@ -3,24 +3,19 @@ of reasoning-gym."""
 
 import importlib
 import inspect
-import json
 import random
 import re
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from environments_installed import needs_environments
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
+from ruamel.yaml import YAML
 
 from stages.rewards.answer_checker import is_correct
-from stages.rewards.feedback.principles import CORRECT
 from stages.rewards.feedback.prompts import OPTIONS
 from stages.rewards.step_solutions import true_step_labels
 from stages.sources import catalogue, feedback_tasks, reasoning_gym, splitting, word_problems
@@ -30,41 +25,23 @@ from stages.sources.word_problems import Move, WordProblemsConfig
 
 # --- word problems
 
+TABLES = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml"))
 CHAIN = [Move("+", 4), Move("*", 2), Move("-", 5)]
 TOLD = "Anna has 3 apples. She buys 4 more. Then Anna has 2 times as many. She sells 5. "
-MOVES = st.builds(Move, st.sampled_from("+-*"), st.integers(0, 199))
-
-
-@given(st.integers(0, 199), st.lists(MOVES, min_size=1, max_size=5), st.integers(0, 10_000))
-def test_a_question_that_is_told_is_read(start, moves, seed):
-    question = word_problems.write_question(random.Random(seed), start, moves)
-    assert word_problems.read_question(question) == (start, moves)
 
 
 def test_a_question_worked_by_hand_is_read_and_another_one_is_not():
     assert word_problems.read_question(f"{TOLD}How many apples now?") == (3, CHAIN)
     assert word_problems.chain_values(3, CHAIN) == [3, 7, 14, 9]
-    others = ["", "What is 3 + 4?", "Anna has 3 apples. How many apples now?", TOLD,
-              f"{TOLD}How many pears now?"]  # fmt: skip
-    others += [f"{told} How many apples now?" for told in (
-        "Anna has 3 apples. He buys 4 more.", "Anna has 3 apples. Then Ben has 2 times as many.",
-        "Anna has 3 apples. She eats 2.", "Zoe has 3 apples. She buys 4 more.",
-        "Anna has 3 apples. She buys many more.")]  # fmt: skip
+    others = [text.replace("<told>", TOLD) for text in TABLES["unread"]]
     assert [question for question in others if word_problems.read_question(question)] == []
 
 
-@pytest.mark.parametrize(
-    ("options", "working"),
-    [
-        ({}, "3 + 4 = 7\n7 * 2 = 14\n14 - 5 = 9\n#### 9"),
-        ({"slip": (0, 2)}, "3 + 4 = 9\n9 * 2 = 18\n18 - 5 = 13\n#### 13"),
-        ({"slip": (2, -10)}, "3 + 4 = 7\n7 * 2 = 14\n14 - 5 = 0\n#### 0"),
-        ({"slip": (1, 10), "max_value": 20}, "3 + 4 = 7\n7 * 2 = 20\n20 - 5 = 15\n#### 15"),
-        ({"misread": True}, "3 + 4 = 7\n7 + 2 = 9\n9 - 5 = 4\n#### 4"),
-    ],
-)
+@pytest.mark.parametrize(("options", "working"), TABLES["workings"])
 def test_a_working_carries_slips_on_within_the_range(options, working):
-    assert word_problems.write_working(3, CHAIN, **({"max_value": 30} | options)) == working
+    assert word_problems.write_working(3, CHAIN, **({"max_value": 30} | options)) == "\n".join(
+        working
+    )
 
 
 STEP = re.compile(r"(\d+) ([-+*]) (\d+) = (\d+)")
@@ -95,31 +72,23 @@ def worked(problem: Any) -> list[tuple[int, str, int, int]]:
     return [(int(a), op, int(b), int(c)) for a, op, b, c in STEP.findall(problem.solution)]
 
 
-def test_generated_problems_are_distinct_and_a_function_of_the_seed():
-    for name in ("question", "id"):
-        assert len({getattr(problem, name) for problem in PROBLEMS}) == 1500
-    assert generate(num_problems=50) == PROBLEMS[:50] != generate(1, num_problems=50)
-
-
-def test_a_question_tells_the_gold_answer_in_two_or_three_steps_within_the_range():
-    for problem in PROBLEMS:
+@pytest.mark.parametrize("misconception_share", [0.0, 1.0])
+def test_a_demonstration_works_through_the_question_or_misreads_times_as_more(misconception_share):
+    for problem in generate(**FAULTLESS | {"misconception_share": misconception_share}):
         value, moves = read_told(problem.question)
+        assert word_problems.read_question(problem.question) == (value, [Move(*x) for x in moves])
+        steps, truth = worked(problem), value
         assert 2 <= len(moves) <= word_problems.MAX_STEPS == 3
-        for sign, operand in moves:
-            value = SOLVE[sign](value, operand)
-            assert 0 <= value <= 120
-        assert str(value) == problem.answer
-        assert all(int(n) <= 120 for n in re.findall(r"\d+", problem.solution))
-
-
-def test_a_faultless_demonstration_works_to_the_gold_answer():
-    for problem in generate(**FAULTLESS):
-        start, moves = read_told(problem.question)
-        steps = worked(problem)
-        assert (steps[0][0], [(op, b) for _, op, b, _ in steps]) == (start, moves)
-        assert all(SOLVE[op](a, b) == result for a, op, b, result in steps)
-        assert all(first[3] == second[0] for first, second in pairwise(steps))
-        assert is_correct(problem.solution, problem.answer)
+        assert all(int(number) <= 120 for number in re.findall(r"\d+", problem.solution))
+        for (sign, operand), (before, shown, by, after) in zip(moves, steps, strict=True):
+            truth = SOLVE[sign](truth, operand)
+            assert 0 <= truth <= 120
+            is_misread = misconception_share == 1.0 and sign == "*"
+            assert (before, shown, by) == (value, "+" if is_misread else sign, operand)
+            value = after
+            assert misconception_share == 1.0 or value == truth
+        assert str(truth) == problem.answer
+        assert problem.solution.splitlines()[-1] == f"#### {value}"
 
 
 def test_shares_of_faults_are_near_the_configured_ones():
@@ -136,13 +105,6 @@ def test_shares_of_faults_are_near_the_configured_ones():
     assert all(re.fullmatch(r"#### \d+", problem.solution) for problem in guesses)
     right = sum(is_correct(problem.solution, problem.answer) for problem in guesses)
     assert right / 1500 == pytest.approx(1 / 11, abs=0.03)
-
-
-def test_the_misconception_reads_times_as_more_and_nothing_else():
-    for problem in generate(**FAULTLESS | {"misconception_share": 1.0}):
-        _, moves = read_told(problem.question)
-        expected = [("+" if op == "*" else op, operand) for op, operand in moves]
-        assert [(op, b) for _, op, b, _ in worked(problem)] == expected
 
 
 # --- judging, criticising and revising
@@ -214,6 +176,8 @@ def test_exchanges_have_their_shares_and_depend_on_seed_task_and_problem_alone()
     assert exchange(judge=0.5) == judged != exchange(judge=0.5, seed=1)
     first = {problem.id for problem in SOURCES[:5]}
     assert exchange(SOURCES[5:], judge=0.5) == [row for row in judged if row.id not in first]
+    with pytest.raises(ValueError, match="'x'"):
+        exchange([replace(SOURCES[0], id="x", question="Why?")], judge=1.0)
 
 
 def test_the_better_answer_is_the_right_one_and_neither_place_nor_length_tells():
@@ -227,8 +191,6 @@ def test_the_better_answer_is_the_right_one_and_neither_place_nor_length_tells()
     assert sum(row.reply == OPTIONS[0] for row in rows) == pytest.approx(400, abs=5 * 14.2)
     # One wrong answer of five is a guess, which is shorter.
     assert sum(first == second for first, second in lengths) / 800 == pytest.approx(0.8, abs=0.05)
-    principles = {row.message.split(":")[0].removeprefix("Judge ") for row in rows}
-    assert principles == {principle.name for principle in CORRECT}
 
 
 def test_critiques_are_of_what_is_shown_and_revisions_are_right():
@@ -242,8 +204,6 @@ def test_critiques_are_of_what_is_shown_and_revisions_are_right():
         assert is_correct(row.reply, ANSWERS[row.id])
         critique = quoted(row.message, "!")
         assert (critique == ALL_RIGHT) == (quoted(row.message, ">") == row.reply)
-    with pytest.raises(ValueError, match="'x'"):
-        exchange([replace(SOURCES[0], id="x", question="Why?")], judge=1.0)
 
 
 # --- reasoning-gym
@@ -254,14 +214,7 @@ GYM = {"kind": "reasoning_gym", "num_problems": 40,
                     "gcd": {}}}  # fmt: skip
 
 
-REFUSED = [
-    *({name: {}} for name in ("word_ladder", "game_of_life_halting", "graph_color", "composite")),
-    {"countdown": {}},  # another right answer than the stored one
-    {"chain_sum": {"seed": 3}}, {"chain_sum": {"size": 3}}, {},
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("families", REFUSED)
+@pytest.mark.parametrize("families", TABLES["families_refused"])
 def test_a_family_that_no_result_should_rest_on_is_refused(families):
     with pytest.raises(ValidationError):
         ADAPTER.validate_python(GYM | {"families": families})
@@ -315,15 +268,12 @@ def test_no_answer_of_a_scored_family_is_evaluated_as_python():
 @needs_environments
 def test_problems_are_distinct_of_each_family_in_turn_and_of_the_seed():
     config = ADAPTER.validate_python(GYM)
-    screened = catalogue.read_source(config, 0)
-    problems = screened.problems
-    first = [problem.id for problem in problems[:3]]
-    assert first == ["chain_sum-00000", "gcd-00000", "chain_sum-00001"]
-    assert len({splitting.split_key(problem) for problem in problems}) == len(problems) == 40
-    assert catalogue.read_source(config, 0).problems == problems
-    questions = [{problem.question for problem in catalogue.read_source(config, seed).problems}
-                 for seed in (0, 1)]  # fmt: skip
-    assert len(questions[0] & questions[1]) < 20
+    first, again, other = (catalogue.read_source(config, seed).problems for seed in (0, 0, 1))
+    ids = [problem.id for problem in first[:3]]
+    assert ids == ["chain_sum-00000", "gcd-00000", "chain_sum-00001"]
+    assert len({splitting.split_key(problem) for problem in first}) == len(first) == 40
+    assert first == again
+    assert len({problem.question for problem in first} & {p.question for p in other}) < 20
 
 
 @needs_environments
@@ -335,26 +285,6 @@ def test_a_wrong_parameter_an_unknown_family_and_the_end_of_one_are_named():
     digits = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
     with pytest.raises(ValueError, match="chain_sum"):
         Items("chain_sum", digits, 0)[1000]
-
-
-DESCRIBE = """
-import json
-from studies.reasoning_gym import describe_items, make_items
-print(json.dumps([describe_items(make_items(name)) for name in {names!r}]))
-"""
-
-
-@needs_environments
-@pytest.mark.slow
-def test_the_hash_seed_changes_refused_families_and_no_others(monkeypatch):
-    names, described = ["isomorphic_strings", "ransom_note", "chain_sum", "letter_counting"], []
-    for seed in ("1", "2"):
-        monkeypatch.setenv("PYTHONHASHSEED", seed)
-        command = [sys.executable, "-c", DESCRIBE.format(names=names)]
-        output = subprocess.run(command, capture_output=True, check=True).stdout
-        described.append(json.loads(output))
-    varies = {name for name, *pair in zip(names, *described, strict=True) if pair[0] != pair[1]}
-    assert varies == names_of("refused") & {*names} == {"isomorphic_strings", "ransom_note"}
 
 
 @needs_environments

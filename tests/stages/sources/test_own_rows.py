@@ -1,34 +1,18 @@
 """Rows of a generator of the user's: read as those of a file, the same again, or refused."""
 
 import sys
+from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from ruamel.yaml import YAML
 
 import stages.sources.own as folder
 from stages.sources import catalogue
 from stages.sources.catalogue import SourceConfig
 
-ROWS = """
-import random
-
-def rows(seed):
-    stream = random.Random(seed)
-    for number in range(300):
-        a, b = stream.randrange(100), stream.randrange(100)
-        yield {"question": f"What is {a} plus {b}, number {number}?", "answer": a + b}
-"""
-WRONG = {
-    "random": ("random.Random(seed)", "random.Random()", "same seed"),
-    "a text": ('yield {"question": f"What is {a} plus {b}, number {number}?", "answer": a + b}',
-               'yield "1 + 1?"', "row 1: expected a mapping.*str"),
-    "a set": ("a + b}", "{a + b}}", "JSON"),
-    "an error": ("yield", "yield 1 / 0 or", r"ZeroDivisionError.*mine.py, line 8"),
-    "an exit": ("    stream =", "    import sys; sys.exit()\n    stream =", "sys.exit"),
-    "another name": ("def rows", "def problems", "no function `rows"),
-    "unread": ('"answer": a', '"hint": f"this hint says what is {a}", "answer": a', "hint"),
-    "no question": ('"question"', '"colour"', "colour"),
-}  # fmt: skip
+TABLES = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml"))
+ROWS = TABLES["rows"]
 
 
 @pytest.fixture
@@ -65,12 +49,11 @@ def test_limit_where_and_columns_are_those_of_a_file(write):
     assert [problem.line for problem in screened.problems] == [2, 4, 6, 8, 10]
 
 
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("case", TABLES["refused"], ids=lambda case: case["it"])
 def test_what_is_no_source_is_refused(case, write):
-    old, new, words = WRONG[case]
-    assert old in ROWS
-    write(ROWS.replace(old, new, 1))
-    with pytest.raises((ValueError, RuntimeError), match=words):
+    assert case["old"] in ROWS
+    write(ROWS.replace(case["old"], case["new"], 1))
+    with pytest.raises((ValueError, RuntimeError), match=case["says"]):
         read()
 
 

@@ -19,18 +19,8 @@ from stages.sources.containers import Place
 from stages.sources.preference_files import PairColumns
 from stages.sources.problem_files import FileSource, SourceReport
 
-CARD = """---
-configs:
-- config_name: main
-  data_files:
-  - {split: train, path: a.jsonl}
-  - {split: train_sft, path: sft.jsonl}
-  - {split: test, path: "b*"}
-- config_name: elsewhere
-  data_files: elsewhere/*
----
-"""
-FOLDERS = YAML(typ="safe").load(Path(__file__).with_name("splits.yaml"))
+TABLES = YAML(typ="safe").load(Path(__file__).with_name("splits.yaml"))
+CARD = f"---\nconfigs: {TABLES['card']}\n---\n"
 ROWS = {
     "problems": lambda stem: {"question": f"{stem}?", "answer": "4"},
     "pairs": lambda stem: {"prompt": f"{stem}?", "chosen": "a", "rejected": "b"},
@@ -74,7 +64,7 @@ def read_others(path: Path, *, kind: str, name=None, train=None, revision=None) 
 
 
 @pytest.mark.parametrize(
-    "case", FOLDERS, ids=lambda case: f"{case['files']} {case.get('card', '')}"[:80]
+    "case", TABLES["folders"], ids=lambda case: f"{case['files']} {case.get('card', '')}"[:80]
 )
 def test_the_split_of_a_folder_is(case, tmp_path):
     options = case["with"]
