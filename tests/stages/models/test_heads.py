@@ -30,7 +30,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from stages import models
-from stages.algorithms import logprobs as chunked
 from stages.models import policy, process_head, scalar_head
 from stages.models.batch import Batch, Group, micro_batches
 from stages.models.policy import Policy
@@ -274,41 +273,20 @@ def test_likelihoods_have_gradients_on_request_alone_and_a_teacher_never():
     assert other.model.training
 
 
-def test_only_predicting_positions_reach_the_output_matrix(monkeypatch):
-    seen, linear = [], chunked.linear
-
-    def spy(hidden, *args):
-        seen.append(len(hidden))
-        return linear(hidden, *args)
-
-    monkeypatch.setattr(chunked, "linear", spy)
-    (batch,) = micro_batches(make_groups()[:3], compute(), PAD, CPU)
-    Policy(load("llama"))(batch, temperature=1.0)
-    assert seen == [3 + 1 + 7 + 2 + 4 + 4 + 4]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
-def test_new_heads_begin_without_an_opinion(family):
-    scalar = scalar_head.init_scalar_model(checkpoint(family), PAD, compute(), CPU)
-    for batch in micro_batches(make_groups(), compute(), PAD, CPU):
-        assert not ScalarHead(scalar)(batch).any()
-        assert not ScalarHead(scalar)(batch, each_token=True).any()
+def test_new_heads_begin_without_an_opinion_and_drawn_ones_with_that_of_their_seed(family):
+    def init(**seed):
+        return scalar_head.init_scalar_model(checkpoint(family), PAD, compute(), CPU, **seed)
+
     process = process_head.init_process_model(checkpoint(family), STEP, compute(), CPU)
     scores = process_head.score_steps(ProcessHead(process), SOLUTIONS)
     assert scores == [[0.5] * len(solution.steps) for solution in SOLUTIONS]
-
-
-def test_a_drawn_head_is_that_of_its_seed_and_of_the_scale_of_its_width():
-    def draw(seed):
-        model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU,
-                                              head_seed=seed)  # fmt: skip
-        return model.score.weight.detach()
-
-    assert torch.equal(draw(3), draw(3))
-    heads = torch.cat([draw(seed) for seed in range(30)])
-    assert len(heads.unique(dim=0)) == 30
-    # 30 heads of 16 numbers with variance 1 / 17: the mean square has a relative error of 6.5 %.
-    assert heads.square().mean().item() == pytest.approx(1 / 17, rel=0.3)
+    assert not init().score.weight.any()
+    heads = [init(head_seed=seed).score.weight.detach() for seed in (0, 0, 1, 2, 3, 4)]
+    assert torch.equal(heads[0], heads[1])
+    assert len(torch.cat(heads).unique(dim=0)) == 5
+    # 5 heads of 16 numbers with variance 1 / 17: the mean square has a relative error of 16 %.
+    assert torch.cat(heads[1:]).square().mean().item() == pytest.approx(1 / 17, rel=0.5)
 
 
 @pytest.mark.parametrize("name", HEADS)
