@@ -11,7 +11,7 @@ import torch
 from chat_tokenizers import make_tokenizer
 from studied_run import TINY
 from tiny_checkpoints import build
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from stages import plan
 from stages.models import model_files, row_policy
@@ -68,7 +68,7 @@ def file(tmp_path, monkeypatch):
     return tmp_path / "models/tiny.gguf"
 
 
-def test_a_gguf_file_is_a_model_like_any_other(file):
+def test_a_gguf_file_is_a_model_like_any_other_and_converted_again_where_it_changes(file):
     weights = write_gguf(file)
     config = ModelConfig(path="models/tiny.gguf", revision=None, thinking=None, tiny=TINY)
     path, revision = row_policy.locate_policy("base", 0, config)
@@ -79,26 +79,20 @@ def test_a_gguf_file_is_a_model_like_any_other(file):
              "blk.0.ffn_up": "model.layers.0.mlp.up_proj"}  # fmt: skip
     for name, other in pairs.items():
         np.testing.assert_array_equal(model.state_dict()[f"{other}.weight"], weights[name])
-    tokenizer = AutoTokenizer.from_pretrained(path)
+    tokenizer = config.tokenizer([])
     assert (tokenizer.chat_template, tokenizer.eos_token) == (TEMPLATE, "<|im_end|>")
-    assert config.tokenizer([]).chat_template == TEMPLATE
-
-
-def test_a_gguf_file_is_converted_once_and_again_where_it_changes(file):
-    write_gguf(file)
-    first = Path(locate_folder("models/tiny.gguf"))
-    changed = (first / "model.safetensors").stat().st_mtime_ns
-    assert Path(locate_folder("models/tiny.gguf")) == first
-    assert (first / "model.safetensors").stat().st_mtime_ns == changed
-    content = (first / "model.safetensors").read_bytes()
-    for path in first.iterdir():
-        path.unlink()
-    assert Path(locate_folder("models/tiny.gguf")) == first  # half of it was deleted
-    assert (first / "model.safetensors").read_bytes() == content
+    written = Path(path) / "model.safetensors"
+    content, changed = written.read_bytes(), written.stat().st_mtime_ns
+    assert locate_folder("models/tiny.gguf") == path
+    assert written.stat().st_mtime_ns == changed  # converted once
+    for part in Path(path).iterdir():
+        part.unlink()
+    assert locate_folder("models/tiny.gguf") == path  # half of it was deleted
+    assert written.read_bytes() == content
     write_gguf(file, seed=1)
-    second = Path(locate_folder("models/tiny.gguf"))
-    assert second != first
-    assert (second / "model.safetensors").read_bytes() != content
+    second = locate_folder("models/tiny.gguf")
+    assert second != path
+    assert (Path(second) / "model.safetensors").read_bytes() != content
 
 
 def digest_inputs(path: str) -> dict[str, str]:
