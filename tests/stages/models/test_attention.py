@@ -1,15 +1,11 @@
-"""Attention against its definition: dense, block and packed masks, and one token at a time."""
-
-from dataclasses import replace
+"""Attention against its definition, with each kind of mask; with a model's heads: test_heads."""
 
 import pytest
 import torch
 from largest_tensor import LargestTensor
-from tiny_checkpoints import CPU, FAMILIES, load
+from tiny_checkpoints import CPU
 
 from stages.models import attention
-from stages.models.batch import Group, make_batch
-from stages.models.policy import Policy
 
 HEADS, GROUPS, SEQ, DIM = 6, 2, 300, 8
 
@@ -56,7 +52,7 @@ def test_a_new_token_attends_to_padded_rows_without_a_copy_of_the_keys_for_each_
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @SCALES
-def test_dense_and_block_masks_are_the_definition(scale):
+def test_dense_and_block_masks_and_starts_are_the_definition(scale):
     segments, prompts = SEGMENTS[0].tolist(), PROMPTS[0].tolist()
     mask = torch.tensor([
         [key <= query and segments[key] in (segments[query], prompts[query]) for key in range(SEQ)]
@@ -64,40 +60,16 @@ def test_dense_and_block_masks_are_the_definition(scale):
     ])  # fmt: skip
     dense = attention.make_shared_mask(SEGMENTS, PROMPTS, CPU)
     assert torch.equal(dense[0, 0], mask)
-    blocks = attention.make_block_mask(SEGMENTS.expand(3, -1), PROMPTS.expand(3, -1))
+    packed = attention.make_shared_mask(PACKED, PACKED_PROMPTS, CPU)
     tensors = draw(SEQ)
-    expected = attend_plainly(*tensors, mask, scale)
-    for seen in (dense, blocks):
+    for seen, same in (
+        (dense, mask),
+        (attention.make_block_mask(SEGMENTS.expand(3, -1), PROMPTS.expand(3, -1)), mask),
+        (attention.make_starts(PACKED_PROMPTS), packed),
+    ):
         result, _ = attention.attend(Module(), *tensors, seen, scaling=scale)
+        expected = attend_plainly(*tensors, same, scale)
         torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
-
-
-@SCALES
-def test_packed_sequences_by_their_starts_are_the_dense_mask(scale):
-    starts = attention.make_starts(PACKED_PROMPTS)
-    assert starts.shape == (1, 1, 299 + 1, 7)
-    assert starts[0, 0, 0].tolist() == [0, 80, 250, 300, 600, 840, 900]
-    results = []
-    for mask in (attention.make_shared_mask(PACKED, PACKED_PROMPTS, CPU), starts):
-        tensors = [states.requires_grad_() for states in draw(SEQ)]
-        output, _ = attention.attend(Module(), *tensors, mask, scaling=scale)
-        output.square().sum().backward()
-        results.append([output, *(states.grad for states in tensors)])
-    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_model_reads_starts_as_it_reads_the_dense_mask(family):
-    rows = [[Group(prompt_ids=[5, 6], completions=[[7, 8, 9]], indices=[0]),
-             Group(prompt_ids=[10], completions=[[11, 1]], indices=[1])]]  # fmt: skip
-    dense = make_batch(rows, 0, CPU)
-    starts = attention.make_starts(torch.tensor([[0, 0, 0, 0, 0, 2, 2, 2]]))
-    model = Policy(load(family))
-    expected, actual = (
-        model(replace(dense, attention_mask=mask), temperature=1.0).logprobs
-        for mask in (dense.attention_mask, starts)
-    )
-    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize(("size", "is_fit"), [(16, True), (12, False), (264, False)])

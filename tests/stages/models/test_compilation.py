@@ -101,24 +101,19 @@ def test_a_run_resumes_to_the_bit_with_compiled_layers(tmp_path):
     assert all(map(torch.equal, resumed, whole))
 
 
-@pytest.fixture
-def shapes(monkeypatch):
-    """Loads a model whose layers are not compiled, with the shapes of its inputs as they come."""
+def test_the_first_compiled_pass_of_a_kind_has_a_fixed_size(monkeypatch):
     monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **__: None)
-
-    def watch(**changes):
-        model, result = load("llama", compile=True, **changes), []
-        model.model.embed_tokens.register_forward_hook(
-            lambda *seen: result.append(tuple(seen[1][0].shape))
-        )
-        return model, result
-
-    return watch
-
-
-def test_the_first_pass_of_a_kind_has_a_fixed_size(shapes):
-    limits = {"row_tokens": 0, "max_tokens": 8}
-    model, seen = shapes(**limits)
+    limits, ids = {"row_tokens": 0, "max_tokens": 8}, torch.tensor([[5, 8, 8]])
+    model, seen = load("llama", compile=True, **limits), []
+    model.model.embed_tokens.register_forward_hook(
+        lambda _module, _args, output: seen.append(tuple(output.shape[:2]))
+    )
+    with eval_no_grad(model):
+        with compilation.uncompiled():  # as `check_cache`, and judges, read a policy
+            model(input_ids=ids, use_cache=False)
+        model(input_ids=ids, use_cache=False)
+    assert seen == [(1, 3), (1, 128), (1, 3)]
+    seen.clear()
     disable = add_adapters(model, LoraConfig(rank=4, alpha=16), 0)
     policy = Policy(model, compute(**limits), 0, disable)
     for adapted in (True, True, False, False):
@@ -126,16 +121,6 @@ def test_the_first_pass_of_a_kind_has_a_fixed_size(shapes):
             policy(batch, temperature=1.0, adapted=adapted)
     assert [shape for shape in seen if shape[1] == 128] == [(1, 128), (2, 128)] * 2
     assert seen[0] == (1, 128)
-
-
-def test_a_pass_that_is_not_compiled_leaves_the_fixed_size_to_the_first_that_is(shapes):
-    model, seen = shapes()
-    ids = torch.tensor([[5, 8, 8]])
-    with eval_no_grad(model):
-        with compilation.uncompiled():  # as `check_cache`, and judges, read a policy
-            model(input_ids=ids, use_cache=False)
-        model(input_ids=ids, use_cache=False)
-    assert seen == [(1, 3), (1, 128), (1, 3)]
 
 
 def test_sampling_runs_layers_as_they_are(monkeypatch):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pydantic
 import pytest
 from chat_tokenizers import TEMPLATES, make
-from played_turns import TOOLS, call, play, result
+from played_turns import TOOLS, play
 from ruamel.yaml import YAML
 from studied_run import TINY
 
@@ -49,22 +49,6 @@ def test_earlier_turns_are_rendered_as_they_were_sampled(name):
     # A thought that the answer repeats is none of it.
     repeated = render(tokenizer, ASK, FOUR | {"content": "2 + 2. Four."}, MORE)
     assert repeated.count("2 + 2.") == 2
-
-
-def test_calls_and_results_stay_as_they_were_sampled():
-    tokenizer = make("tool QWEN")
-    talk = [
-        ASK, call(3, 4, content="I add.", reasoning_content="3."), result("3"), result("4", 1),
-        call(5), result("5"), FOUR, MORE, call(6, reasoning_content="6."), result("[]"),
-    ]  # fmt: skip
-    with pytest.raises(ValueError, match=KEEP):
-        TurnRenderer(tokenizer).check(TOOLS)
-    keep_thoughts(tokenizer)
-    TurnRenderer(tokenizer).check(TOOLS)
-    ids, read = play(tokenizer, talk, TOOLS)
-    assert tokenizer.decode(ids) == render(tokenizer, *talk, tools=TOOLS)
-    assert read == [message for message in talk if message["role"] == "assistant"]
-    assert render(tokenizer, *talk, tools=TOOLS).count("<think>") == 4  # one of them empty
 
 
 def test_without_thinking_the_empty_thought_is_of_every_turn():

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from stages.models import chat_template, prompting
 from stages.models.call_form import ReplyError, find_form
+from stages.models.kept_thoughts import keep_thoughts
 from stages.models.model_tokenizer import end_id, train_tokenizer
 from stages.models.turn_rendering import Message, Tools, TurnRenderer, render_episode
 from stages.records import transcripts
@@ -120,13 +121,19 @@ TALKS = {
     "tool HERMES": SEVERAL, "tool MISTRAL": SEVERAL,
     "tool HERMES ": [ASK, THOUGHT, *ONE],
     "tool LLAMA": [ASK, call(3), *ONE, call(5), result("[]")],
+    "kept tool QWEN": [
+        ASK, call(3, 4, content="I add.", reasoning_content="3."), *TWO, call(5), *ONE,
+        FOUR, SECOND, call(6, reasoning_content="6."), result("[]"),
+    ],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TALKS)
 def test_tokens_of_an_episode_are_those_of_the_whole_conversation(name):
-    tokenizer, messages = make(name), TALKS[name]
-    tools = TOOLS if name.startswith("tool") else None
+    tokenizer, messages = make(name.removeprefix("kept ")), TALKS[name]
+    tools = TOOLS if "tool" in name else None
+    if name.startswith("kept "):
+        keep_thoughts(tokenizer)
     TurnRenderer(tokenizer).check(tools)
     ids, read = play(tokenizer, messages, tools)
     assert ids == tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True,
@@ -183,34 +190,27 @@ def test_a_thought_is_read_from_its_middle_and_known_by_its_end():
     assert tail == "<User>How many books?<Assistant><think>\n"
 
 
-UNREADABLE = [(name, text) for name, texts in TABLES["unreadable"].items() for text in texts]
+REPLIES = [
+    # Of a form, what a model writes: its content, None if it is an error, and arguments of calls.
+    *((name, text, None, []) for name, texts in TABLES["unreadable"].items() for text in texts),
+    ("HERMES", "<tool_call>" + "[" * 10_000, None, []),
+    *((name, *row[:2], row[2:]) for name, rows in TABLES["readable"].items() for row in rows),
+    *((name, text, text, []) for name in NAMES for text in TABLES["content"]),
+]
 
 
-@pytest.mark.parametrize(("name", "text"), [*UNREADABLE, ("HERMES", "<tool_call>" + "[" * 10_000)])
-def test_a_call_that_cannot_be_read_is_an_error(name, text):
-    with pytest.raises(ReplyError):
-        read(make(f"tool {name}"), text)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_text_that_starts_no_call_is_content(name):
+@pytest.mark.parametrize(("name", "text", "content", "arguments"), REPLIES)
+def test_a_reply_is_content_and_calls_or_an_error(name, text, content, arguments):
     tokenizer = make(f"tool {name}")
-    for text in TABLES["content"]:
-        assert read(tokenizer, text) == {"role": "assistant", "content": text}
-    assert read(tokenizer, "<tool_call>", None)["content"] == "<tool_call>"
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "content", "arguments"),
-    [(name, *row[:2], row[2:]) for name, rows in TABLES["readable"].items() for row in rows],
-)
-def test_calls_are_read_as_models_write_them(name, text, content, arguments):
-    tokenizer = make(f"tool {name}")
-    assert find_form(tokenizer).read(text) == (
-        content, tuple(ToolCall("add", json.dumps(part), f"call{index:05d}")
-                       for index, part in enumerate(arguments)),
-    )  # fmt: skip
-    assert len(read(tokenizer, text)["tool_calls"]) == len(arguments)
+    if content is None:
+        with pytest.raises(ReplyError):
+            read(tokenizer, text)
+        return
+    texts = [json.dumps(part) for part in arguments]
+    calls = tuple(ToolCall("add", part, f"call{i:05d}") for i, part in enumerate(texts))
+    assert find_form(tokenizer).read(text) == (content, calls)
+    assert len(read(tokenizer, text).get("tool_calls", ())) == len(arguments)
+    assert read(tokenizer, "<tool_call>", None)["content"] == "<tool_call>"  # there are no tools
 
 
 @pytest.mark.parametrize("name", TABLES["unfit"])
