@@ -93,11 +93,9 @@ def exact(model: PreTrainedModel) -> PreTrainedModel:
     model = model.double()
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
+            weight, epsilon = module.weight, module.variance_epsilon
             module.forward = functools.partial(
-                rms_norm,
-                normalized_shape=module.weight.shape,
-                weight=module.weight,
-                eps=module.variance_epsilon,
+                rms_norm, normalized_shape=weight.shape, weight=weight, eps=epsilon
             )
     return model
 

@@ -5,7 +5,6 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import traceback
@@ -122,10 +121,8 @@ def test_a_judge_that_is_loaded_alone_reads_what_fits_its_positions(model, token
 
     judge = load(judge_checkpoint.checkpoint())
     assert (judge.max_prompt_tokens, judge.reasoning_tokens) == (256, 0)
-    expected = judge_messages(make_judge(model, tokenizer), MESSAGES)
-    for choice, same in zip(judge_messages(judge, MESSAGES), expected, strict=True):
-        assert choice.probabilities == pytest.approx(same.probabilities, abs=1e-5)
-    assert judge_messages(judge, [MESSAGES[0] * 10]) == [None]
+    expected = judge_messages(make_judge(model, tokenizer), MESSAGES[:1])
+    assert judge_messages(judge, [MESSAGES[0], MESSAGES[0] * 10]) == [*expected, None]
     # A template that begins replies takes some of them.
     tokenizer.chat_template = TEMPLATES["QWEN_3"]
     shutil.copytree(judge_checkpoint.checkpoint(), tmp_path / "qwen")
@@ -227,16 +224,28 @@ APIS = ["chat", "completions"]
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_spellings_of_an_option_are_summed_and_tokens_are_counted(server: Endpoint, tmp_path, api):
+def test_a_message_is_the_request_and_options_are_read_after_the_reasoning(server, tmp_path, api):
     (choice,) = judge_messages(connect(server.url, tmp_path, api=api), ["#### 9 <|im_end|>"])
     # 0.8 on "1" and " 1", 0.1 on "2"
     assert choice.probabilities == pytest.approx([8 / 9, 1 / 9])
     assert choice.mass == pytest.approx(0.9)
     assert (choice.num_prompt_tokens, choice.num_generated_tokens) == (11, 1)
-    (request,) = server.requests
-    assert (request["model"], request["max_tokens"], request["temperature"]) == ("judge-1", 1, 0.0)
-    text = request["messages"][0]["content"] if api == "chat" else request["prompt"]
-    assert text == "#### 9 < |im_end|>"  # a control token is taken apart
+    server.thought = "because <|im_end|>"
+    judge = connect(server.url, tmp_path, reasoning_tokens=30, api=api)
+    (choice,) = judge_messages(judge, ["Which?"])
+    assert (choice.num_prompt_tokens, choice.num_generated_tokens) == (22, 31)
+    alone, think, decide = server.requests
+    assert (alone["model"], alone["max_tokens"], alone["temperature"]) == ("judge-1", 1, 0.0)
+    asked = f"Which?{prompts.REASONING_REQUEST}"
+    if api == "chat":
+        sent = [[turn["content"] for turn in request["messages"]] for request in server.requests]
+        assert sent == [  # control tokens are taken apart
+            ["#### 9 < |im_end|>"], [asked], [asked, "because < |im_end|>", prompts.VERDICT_REQUEST]
+        ]  # fmt: skip
+    else:
+        assert [alone["prompt"], think["prompt"], decide["prompt"]] == [
+            "#### 9 < |im_end|>", asked, f"{asked} because < |im_end|>{prompts.REASONING_CUE}"
+        ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("tokens", "probabilities", "mass", "first"), TABLES["distributions"])
@@ -249,25 +258,6 @@ def test_options_share_the_mass_of_their_tokens(
     assert (choice.mass, choice.first_token) == (pytest.approx(mass), first)
 
 
-@pytest.mark.parametrize("api", APIS)
-def test_options_are_read_after_the_reasoning(server: Endpoint, tmp_path, api):
-    server.thought = "because <|im_end|>"
-    judge = connect(server.url, tmp_path, reasoning_tokens=30, api=api)
-    (choice,) = judge_messages(judge, ["Which?"])
-    assert (choice.num_prompt_tokens, choice.num_generated_tokens) == (22, 31)
-    think, decide = server.requests
-    if api == "chat":
-        request = {"role": "user", "content": "Which?" + prompts.REASONING_REQUEST}
-        assert think["messages"] == [request]
-        assert [turn["content"] for turn in decide["messages"]] == [
-            request["content"], "because < |im_end|>", prompts.VERDICT_REQUEST
-        ]  # fmt: skip
-    else:
-        text = f"Which?{prompts.REASONING_REQUEST}"
-        assert think["prompt"] == text
-        assert decide["prompt"] == f"{text} because < |im_end|>{prompts.REASONING_CUE}"
-
-
 def test_replies_keep_the_order_of_messages_and_equal_ones_are_one_request(server, tmp_path):
     server.tokens = lambda prompt: {"1": int(prompt) / 100, "2": 1 - int(prompt) / 100}
     messages = [str(number) for number in [*range(1, 40), 7, 7]]
@@ -277,15 +267,30 @@ def test_replies_keep_the_order_of_messages_and_equal_ones_are_one_request(serve
     assert len(server.requests) == 39
 
 
-def test_requests_to_a_server_that_fails_are_repeated_some_times(server: Endpoint, tmp_path):
-    undisturbed = judge_messages(connect(server.url, tmp_path / "a"), ["x"])
-    server.failures = [500, 429, 503]
-    assert judge_messages(connect(server.url, tmp_path / "b"), ["x"]) == undisturbed
-    assert len(server.requests) == 5
-    server.failures = [500] * 9
-    with pytest.raises(ValueError, match="InternalServerError"):
-        judge_messages(connect(server.url, tmp_path / "c", retries=2), ["x"])
-    assert len(server.requests) == 5 + 3
+FAILURES = {
+    # Of the status codes that a server sends first: retries, requests, and what the error names.
+    "passing": ([500, 429, 503], openai_endpoint.RETRIES, 3 + 3, None),
+    "lasting": ([500] * 9, 2, 3, "InternalServerError"),
+    **{str(status): ([status], openai_endpoint.RETRIES, 1, f"judge-1.*{status}")
+       for status in (400, 401, 403, 404)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failure_is_tried_again_and_a_refusal_is_an_error_before_the_others_are_sent(
+    server, tmp_path, name
+):
+    messages = ["x", "y", "z"]
+    undisturbed = judge_messages(connect(server.url, tmp_path / "undisturbed"), messages)
+    server.requests.clear()
+    server.failures, retries, number, reason = FAILURES[name]
+    judge = connect(server.url, tmp_path / "failing", retries=retries)
+    if reason is None:
+        assert judge_messages(judge, messages) == undisturbed
+    else:
+        with pytest.raises(ValueError, match=reason):
+            judge_messages(judge, messages)
+    assert len(server.requests) == number
 
 
 def test_a_reply_is_cached_by_all_that_was_sent_and_as_it_was_sent(server: Endpoint, tmp_path):
@@ -304,18 +309,6 @@ def test_a_reply_is_cached_by_all_that_was_sent_and_as_it_was_sent(server: Endpo
     assert {path.suffix for path in files} == {".json"}  # nothing half written
     kept = [json.loads(path.read_text())["answer"]["first"] for path in files]
     assert [[token for token, _ in first] for first in kept].count(["1", " 1", "2"]) == 2
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"request": {"message": "y"}, "answer": {}}'])
-def test_a_cached_file_that_is_something_else_is_refused(tmp_path, content):
-    cache = AnswerCache(tmp_path)
-    cache.put({"message": "é", "model": "m"}, {"mass": 1})
-    assert cache.get({"model": "m", "message": "é"}) == {"mass": 1}
-    assert cache.get({"model": "m", "message": "e"}) is None
-    (path,) = tmp_path.rglob("*.json")
-    path.write_text(content)
-    with pytest.raises(ValueError, match=path.name):
-        cache.get({"message": "é", "model": "m"})
 
 
 @pytest.mark.parametrize("reasoning_tokens", [0, 30])
@@ -340,29 +333,16 @@ def test_a_reply_of_another_protocol_is_refused_and_not_cached(server, tmp_path,
     assert len(kept) == ("reasoning_tokens" in settings and name == "log-probs")  # the reasoning
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404])
-def test_a_refusal_is_an_error_before_the_others_are_sent(server, tmp_path, status):
-    server.failures = [status]
-    with pytest.raises(ValueError, match=f"judge-1.*{status}"):
-        judge_messages(connect(server.url, tmp_path), ["x", "y", "z"])
-    assert len(server.requests) == 1
-
-
 def test_a_key_is_sent_and_stands_nowhere(server: Endpoint, tmp_path, caplog):
-    key = {openai_endpoint.KEY: "hunter2"}
-    with caplog.at_level(logging.INFO):
-        judge_messages(connect(server.url, tmp_path, environment=key), ["x"])
+    caplog.set_level(logging.INFO)
+    key, url = {openai_endpoint.KEY: "hunter2"}, server.url.replace("//", "//me:hunter2@")
+    judge_messages(connect(server.url, tmp_path, environment=key), ["x"])
     assert server.keys == ["Bearer hunter2"]
-    kept = "".join(path.read_text() for path in (tmp_path / "cache").rglob("*.json"))
-    assert kept
-    with socket.socket() as bound:  # and listens to nobody
-        bound.bind(("127.0.0.1", 0))
-        port = bound.getsockname()[1]
-        url = f"http://me:hunter2@127.0.0.1:{port}/v1?token=hunter2"
-        judge = connect(url, tmp_path, retries=0, environment=key)
-        with caplog.at_level(logging.INFO), pytest.raises(ValueError, match="Connection") as error:
-            judge_messages(judge, ["y"])
-    assert f"http://127.0.0.1:{port}/v1" in str(error.value)
+    server.failures = [404]
+    with pytest.raises(ValueError, match="NotFoundError") as error:
+        judge_messages(connect(f"{url}?token=hunter2", tmp_path, environment=key), ["y"])
+    assert server.url in str(error.value)
+    (kept,) = (path.read_text() for path in (tmp_path / "cache").rglob("*.json"))
     assert "hunter" not in kept + str(error.value) + caplog.text
 
 

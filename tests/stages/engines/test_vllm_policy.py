@@ -33,19 +33,6 @@ def sampler(request, tmp_path_factory):
     made.close()
 
 
-@pytest.fixture
-def refreshes(monkeypatch: pytest.MonkeyPatch) -> list:
-    """Grows with each refresh, which asks for the policy's weights."""
-    result = []
-
-    def watched(model: PreTrainedModel):
-        result.append(model)
-        return checkpoint_weights(model)
-
-    monkeypatch.setattr(vllm_policy, "checkpoint_weights", watched)
-    return result
-
-
 def learn(model: PreTrainedModel, num_steps: int = 3) -> None:
     """Optimizer steps that change what the model says."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -92,10 +79,16 @@ def num_cached(sampler: PolicySampler, text: list[int]) -> int:
 
 @pytest.mark.parametrize("rank", [0, 4])
 def test_what_is_sampled_follows_the_policy_through_optimizer_steps(
-    rank: int, sampler: PolicySampler, refreshes: list
+    rank: int, sampler: PolicySampler, monkeypatch: pytest.MonkeyPatch
 ):
     """Adapters are merged on the way. The last test of a sampler, since they stay."""
-    model, seeds = sampler.policy, list(range(len(PROMPTS)))
+    model, seeds, refreshes = sampler.policy, list(range(len(PROMPTS))), []
+
+    def watched(policy: PreTrainedModel):  # each refresh asks for the policy's weights
+        refreshes.append(policy)
+        return checkpoint_weights(policy)
+
+    monkeypatch.setattr(vllm_policy, "checkpoint_weights", watched)
     if rank:
         get_peft_model(model, LoraConfig(r=rank, lora_alpha=16, target_modules="all-linear",
                                          init_lora_weights=False))  # fmt: skip

@@ -218,20 +218,19 @@ def test_a_solution_with_a_thought_gets_no_empty_one():
     assert row.demonstration.completion == solution
 
 
-def test_facts_of_the_data_for_auto():
+@pytest.mark.parametrize(("name", "thinks"), [("r1", True), ("gemma", False)])
+def test_facts_of_the_data_for_auto(name, thinks):
+    summary, lengths = DataSummary(), []
+    for text in (ASK, "Why?", "Who is it that asks?"):
+        (row,) = encode(replace(PROBLEM, question=text, solution=text), tokenizer=make(name))
+        summary.add_prompt("train", row.prompt)
+        summary.add_demonstration(row.demonstration)
+        lengths.append((len(row.prompt.prompt_ids), len(row.demonstration.completion_ids)))
     facts = Facts(parameters=1, positions=64, has_chat_template=True)
-    for tokenizer, thinks in ((make("r1"), True), (make("gemma"), False)):
-        summary, lengths = DataSummary(), []
-        for text in (ASK, "Why?", "Who is it that asks?"):
-            (row,) = encode(replace(PROBLEM, question=text, solution=text), tokenizer=tokenizer)
-            summary.add_prompt("train", row.prompt)
-            summary.add_demonstration(row.demonstration)
-            ids = row.prompt.prompt_ids, row.demonstration.completion_ids
-            lengths.append([*map(len, ids)])
-        measured = preparation.measure_data(summary, facts)
-        longest = [max(column) for column in zip(*lengths, strict=True)]
-        assert [measured.prompt_tokens, measured.completion_tokens] == longest
-        assert (measured.thinks, measured.train_prompts, measured.demonstrations) == (thinks, 3, 3)
+    measured = preparation.measure_data(summary, facts)
+    longest = tuple(max(column) for column in zip(*lengths, strict=True))
+    assert (measured.prompt_tokens, measured.completion_tokens) == longest
+    assert (measured.thinks, measured.train_prompts, measured.demonstrations) == (thinks, 3, 3)
 
 
 def test_pairs_and_solutions_of_a_prompt_share_an_id_and_solutions_are_numbered():
@@ -296,8 +295,3 @@ def test_special_tokens_of_a_message_are_read_as_text_and_those_of_the_template_
     marks = qwen.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
     assert [marks.index(i) for i in ids if i in marks] == [0, 1, 0]
     assert prompting.tokenize_messages([], qwen) == []
-
-
-def test_a_tokenizer_learns_from_problems_and_other_tasks():
-    texts = prompting.tokenizer_texts([PROBLEM], "Solve: {question}\n", [ROWS["exchange"]])
-    assert [*texts] == [f"Solve: {ASK}\n{ANSWER}", f"{ASK}{ANSWER}"]

@@ -17,12 +17,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pydantic
 import pytest
 import torch
 from tiny_checkpoints import compute
 
 import stages
+from stages.config import read_yaml
 from stages.models import device
 
 TESTS = Path(__file__).parents[2]
@@ -53,44 +53,20 @@ def test_digests_are_those_of_other_processors_on_an_idle_and_on_a_busy_machine(
         assert not [name for name in expected if actual[name] != expected[name]]
 
 
-PIN = "from stages.models import device; device.pin_instructions(); "
-FIRST = "import torch; torch.ones(9, 9) @ torch.ones(9, 9); "
-ADOPT = (
-    "import os, sys; os.chdir(sys.argv[1]); import stages; from stages import params; "
-    "params.adopt_rounding(); "  # nothing without params.yaml
-    "from pathlib import Path; p = Path('params.yaml'); first = not p.exists(); "
-    "first and p.write_text('compute: {rounding: native}'); params.adopt_rounding(); "
-    "print(first, stages.ROUNDING, stages.THREADS, stages.INSTRUCTIONS.keys() & os.environ)"
-)
-PROCESSES = {
-    # Code and environment: what the process prints or warns of.
-    "pinned instructions are in force": (
-        PIN + "import torch; "
-        "print([device.unpinned_instructions(), torch.backends.cpu.get_cpu_capability()])", {},
-        "['', 'AVX2']\n",
-    ),
-    "torch that has computed before": (FIRST + PIN, {"ATEN_CPU_CAPABILITY": "default"},
-                                       "chose kernels for"),
-    "native rounding takes back what a pinned parent has set": (
-        "import os, stages; " + PIN
-        + "print(stages.THREADS, [n for n in stages.INSTRUCTIONS if n in os.environ])",
-        stages.INSTRUCTIONS | {"OMP_NUM_THREADS": "7", "POSTTRAIN_ROUNDING": "native"},
-        "1 ['OMP_NUM_THREADS']\n",
-    ),
-    "an unknown rounding": ("import stages", {"POSTTRAIN_ROUNDING": "nativ"}, "found 'nativ'"),
-    "a stage starts again with the rounding of its params": (ADOPT, {},
-                                                             "False native 1 set()\n"),
-}  # fmt: skip
+PROCESSES = read_yaml(Path(__file__).with_name("device.yaml"))
 
 
 @pytest.mark.slow
 def test_a_process_computes_with_the_rounding_that_it_is_started_with(tmp_path):
-    running = {name: start("-c", code, str(tmp_path), **environment)
-               for name, (code, environment, _) in PROCESSES.items()}  # fmt: skip
+    running = {}
+    for name, row in PROCESSES.items():
+        inherited = stages.INSTRUCTIONS if row.get("pinned") else {}
+        environment = inherited | row.get("environment", {})
+        running[name] = start("-c", row["code"], str(tmp_path), **environment)
     for name, process in running.items():
-        output, expected = "".join(process.communicate()), PROCESSES[name][2]
-        assert expected in output, f"{name}: {output}"
-        assert (process.returncode == 0) == (name != "an unknown rounding")
+        output = "".join(process.communicate())
+        assert PROCESSES[name]["says"] in output, f"{name}: {output}"
+        assert (process.returncode != 0) == PROCESSES[name].get("fails", False)
 
 
 def test_a_processor_without_avx2_and_another_mkl_are_refused(monkeypatch):
@@ -110,15 +86,14 @@ def test_a_processor_without_avx2_and_another_mkl_are_refused(monkeypatch):
 
 
 @pytest.fixture
-def _restored(torch_settings):
-    """Leaves torch as it was, autocast included."""
+def _autocast_restored():
     yield
     torch.set_autocast_enabled("cpu", False)
     torch.set_autocast_cache_enabled(True)
     torch.clear_autocast_cache()
 
 
-@pytest.mark.usefixtures("_restored")
+@pytest.mark.usefixtures("torch_settings", "_autocast_restored")
 def test_setup_makes_torch_deterministic_on_one_thread_in_the_precision_of_its_params(caplog):
     place = device.setup(compute())
     assert place.type == ("cuda" if torch.cuda.is_available() else "cpu")
@@ -137,8 +112,6 @@ def test_setup_makes_torch_deterministic_on_one_thread_in_the_precision_of_its_p
         assert "compute.dtype: float32" in caplog.text  # it is slow by these instructions
 
 
-def test_another_rounding_than_that_of_the_process_and_another_precision_are_refused():
+def test_another_rounding_than_that_of_the_process_is_refused():
     with pytest.raises(ValueError, match="ROUNDING=native"):
         device.setup(compute(rounding="native"))
-    with pytest.raises(pydantic.ValidationError):
-        compute(dtype="float16")

@@ -30,8 +30,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from stages import models
-from stages.algorithms import logprobs as chunked
-from stages.models import policy, process_head, scalar_head
+from stages.models import attention, policy, process_head, scalar_head
+from stages.models import batch as batches
 from stages.models.batch import Batch, Group, micro_batches
 from stages.models.policy import Policy
 from stages.models.process_head import ProcessHead, TokenizedSolution, step_end_indices
@@ -47,6 +47,7 @@ LAYOUTS = {
     "packed": {"row_tokens": 0, "pack_tokens": 30},
     "packed, and some share a prompt": {"row_tokens": 16, "pack_tokens": 30, "max_tokens": 60},
     "one row": {"row_tokens": 128, "pack_tokens": 128},
+    "packed, by their starts": {"row_tokens": 0, "pack_tokens": 30},
 }
 
 
@@ -209,7 +210,7 @@ def weigh(rows: dict[int, Tensor]) -> Tensor:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", HEADS)
-def test_numbers_and_gradients_are_those_of_transformers_in_every_layout(name, family):
+def test_numbers_and_gradients_are_those_of_transformers_in_every_layout(name, family, monkeypatch):
     head = HEADS[name]
     model, groups = head.load(family).eval(), head.groups()
     expected = {
@@ -222,6 +223,10 @@ def test_numbers_and_gradients_are_those_of_transformers_in_every_layout(name, f
     assert min(gradient.abs().max() for gradient in expected_gradients.values()) > 0
     model.train()  # checkpoints have dropout, which has to be off
     for layout, changes in LAYOUTS.items():
+        if layout == "packed, by their starts":  # as on a GPU with FlashAttention
+            monkeypatch.setattr(
+                batches, "make_shared_mask", lambda _, prompts, __: attention.make_starts(prompts)
+            )
         for order in (1, -1):
             model.zero_grad()
             actual = dict[int, Tensor]()
@@ -274,41 +279,20 @@ def test_likelihoods_have_gradients_on_request_alone_and_a_teacher_never():
     assert other.model.training
 
 
-def test_only_predicting_positions_reach_the_output_matrix(monkeypatch):
-    seen, linear = [], chunked.linear
-
-    def spy(hidden, *args):
-        seen.append(len(hidden))
-        return linear(hidden, *args)
-
-    monkeypatch.setattr(chunked, "linear", spy)
-    (batch,) = micro_batches(make_groups()[:3], compute(), PAD, CPU)
-    Policy(load("llama"))(batch, temperature=1.0)
-    assert seen == [3 + 1 + 7 + 2 + 4 + 4 + 4]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
-def test_new_heads_begin_without_an_opinion(family):
-    scalar = scalar_head.init_scalar_model(checkpoint(family), PAD, compute(), CPU)
-    for batch in micro_batches(make_groups(), compute(), PAD, CPU):
-        assert not ScalarHead(scalar)(batch).any()
-        assert not ScalarHead(scalar)(batch, each_token=True).any()
+def test_new_heads_begin_without_an_opinion_and_drawn_ones_with_that_of_their_seed(family):
+    def init(**seed):
+        return scalar_head.init_scalar_model(checkpoint(family), PAD, compute(), CPU, **seed)
+
     process = process_head.init_process_model(checkpoint(family), STEP, compute(), CPU)
     scores = process_head.score_steps(ProcessHead(process), SOLUTIONS)
     assert scores == [[0.5] * len(solution.steps) for solution in SOLUTIONS]
-
-
-def test_a_drawn_head_is_that_of_its_seed_and_of_the_scale_of_its_width():
-    def draw(seed):
-        model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU,
-                                              head_seed=seed)  # fmt: skip
-        return model.score.weight.detach()
-
-    assert torch.equal(draw(3), draw(3))
-    heads = torch.cat([draw(seed) for seed in range(30)])
-    assert len(heads.unique(dim=0)) == 30
-    # 30 heads of 16 numbers with variance 1 / 17: the mean square has a relative error of 6.5 %.
-    assert heads.square().mean().item() == pytest.approx(1 / 17, rel=0.3)
+    assert not init().score.weight.any()
+    heads = [init(head_seed=seed).score.weight.detach() for seed in (0, 0, 1, 2, 3, 4)]
+    assert torch.equal(heads[0], heads[1])
+    assert len(torch.cat(heads).unique(dim=0)) == 5
+    # 5 heads of 16 numbers with variance 1 / 17: the mean square has a relative error of 16 %.
+    assert torch.cat(heads[1:]).square().mean().item() == pytest.approx(1 / 17, rel=0.5)
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -1,7 +1,6 @@
 """Files of the base model: GGUF converted, digests, what depends on them, and what is not whole."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -11,11 +10,12 @@ import torch
 from chat_tokenizers import make_tokenizer
 from studied_run import TINY
 from tiny_checkpoints import build
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from stages import plan
+from stages.config import read_yaml
 from stages.models import model_files, row_policy
-from stages.models.model_files import INDEX, check_model_files, locate_folder
+from stages.models.model_files import check_model_files, locate_folder
 from stages.models.row_policy import ModelConfig
 
 HIDDEN, INNER, VOCAB = 32, 64, 48
@@ -68,7 +68,7 @@ def file(tmp_path, monkeypatch):
     return tmp_path / "models/tiny.gguf"
 
 
-def test_a_gguf_file_is_a_model_like_any_other(file):
+def test_a_gguf_file_is_a_model_like_any_other_and_converted_again_where_it_changes(file):
     weights = write_gguf(file)
     config = ModelConfig(path="models/tiny.gguf", revision=None, thinking=None, tiny=TINY)
     path, revision = row_policy.locate_policy("base", 0, config)
@@ -79,26 +79,20 @@ def test_a_gguf_file_is_a_model_like_any_other(file):
              "blk.0.ffn_up": "model.layers.0.mlp.up_proj"}  # fmt: skip
     for name, other in pairs.items():
         np.testing.assert_array_equal(model.state_dict()[f"{other}.weight"], weights[name])
-    tokenizer = AutoTokenizer.from_pretrained(path)
+    tokenizer = config.tokenizer([])
     assert (tokenizer.chat_template, tokenizer.eos_token) == (TEMPLATE, "<|im_end|>")
-    assert config.tokenizer([]).chat_template == TEMPLATE
-
-
-def test_a_gguf_file_is_converted_once_and_again_where_it_changes(file):
-    write_gguf(file)
-    first = Path(locate_folder("models/tiny.gguf"))
-    changed = (first / "model.safetensors").stat().st_mtime_ns
-    assert Path(locate_folder("models/tiny.gguf")) == first
-    assert (first / "model.safetensors").stat().st_mtime_ns == changed
-    content = (first / "model.safetensors").read_bytes()
-    for path in first.iterdir():
-        path.unlink()
-    assert Path(locate_folder("models/tiny.gguf")) == first  # half of it was deleted
-    assert (first / "model.safetensors").read_bytes() == content
+    written = Path(path) / "model.safetensors"
+    content, changed = written.read_bytes(), written.stat().st_mtime_ns
+    assert locate_folder("models/tiny.gguf") == path
+    assert written.stat().st_mtime_ns == changed  # converted once
+    for part in Path(path).iterdir():
+        part.unlink()
+    assert locate_folder("models/tiny.gguf") == path  # half of it was deleted
+    assert written.read_bytes() == content
     write_gguf(file, seed=1)
-    second = Path(locate_folder("models/tiny.gguf"))
-    assert second != first
-    assert (second / "model.safetensors").read_bytes() != content
+    second = locate_folder("models/tiny.gguf")
+    assert second != path
+    assert (Path(second) / "model.safetensors").read_bytes() != content
 
 
 def digest_inputs(path: str) -> dict[str, str]:
@@ -139,47 +133,21 @@ def test_an_edit_of_a_file_of_the_model_is_another_input(file):
     assert origin == {key.removeprefix("model.path/"): value for key, value in after.items()}
 
 
-def split(folder: Path) -> None:
-    build("llama").save_pretrained(folder, max_shard_size="8KB")
-    (folder / "model.safetensors").unlink()
-    assert (folder / INDEX).exists()
+FOLDERS = read_yaml(Path(__file__).with_name("model_files.yaml"))
 
 
-def write(name: str, content: bytes = b"{}") -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes(content)
-
-
-def take(name: str, *more: Callable[[Path], object]) -> Callable[[Path], object]:
-    return lambda folder: ((folder / name).unlink(), [edit(folder) for edit in more])
-
-
-WEIGHTS = "model.safetensors"
-BROKEN = {
-    # Of an edit: what the refusal names, or None.
-    "whole": (lambda _: None, None),
-    "in parts": (split, None),
-    "a part is lost": (
-        lambda folder: (split(folder), (folder / "model-00001-of-00003.safetensors").unlink()),
-        "model-00001",
-    ),
-    "an index of another form": (write(INDEX, b"[1]"), INDEX),
-    "a pointer of git LFS": (write(WEIGHTS, b"version https://git-lfs"), "git lfs pull"),
-    "no configuration": (take("config.json"), "config.json"),
-    "no weights": (take(WEIGHTS), WEIGHTS),
-    "pickled weights": (take(WEIGHTS, write("pytorch_model.bin")), "pytorch_model.bin"),
-    "adapters alone": (take("config.json", write("adapter_config.json")), "adapter_config.json"),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_without_a_whole_model_is_refused_before_any_work(name, tmp_path):
-    edit, refused = BROKEN[name]
-    build("llama").save_pretrained(tmp_path)
-    edit(tmp_path)
-    if refused is None:
+    row = FOLDERS[name]
+    build("llama").save_pretrained(tmp_path, max_shard_size=row.get("size", "1GB"))
+    for file in row.get("lost", ()):
+        (tmp_path / file).unlink()
+    for file, text in row.get("written", {}).items():
+        (tmp_path / file).write_text(text)
+    if row["says"] is None:
         check_model_files(str(tmp_path))
     else:
-        with pytest.raises(ValueError, match=refused):
+        with pytest.raises(ValueError, match=row["says"]):
             check_model_files(str(tmp_path))
     check_model_files(None)
     check_model_files("owner/model")

@@ -1,29 +1,17 @@
 """Each loop in several processes is itself in one: gradients, metrics and weights."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from several_processes import Trial, in_processes, tokenizer
 from tiny_checkpoints import compute, load, plain_logprobs
 
+from stages.config import read_yaml
 from stages.models import policy, sharding
 
-CUT = {"max_tokens": 24}  # several micro-batches
-TRIALS = {
-    # Number of processes, and what each of them and one alone does.
-    **{f"{loop}, adapters of rank {rank}": (2, loop, {"rank": rank} | CUT) for loop, rank in [
-        ("sft", 0), ("sft", 4), ("forward_kl", 0), ("dpo", 0), ("dpo", 4), ("reward", 0),
-        ("process", 4), ("grpo", 0), ("grpo", 4), ("grpo_twice", 0), ("ppo", 0), ("ppo", 4),
-        ("grpo_in_episodes", 0), ("outcome", 0), ("distillation", 0), ("grpo_steps", 0),
-    ]},
-    # Adam makes steps of one size of gradients that are all but 0: of KTO later ones are chance.
-    "kto, one step": (2, "kto", {"schedule": [[0, 1, 2, 3]]} | CUT),
-    # Two rows; tied and untied matrices.
-    **{f"a process without a row, {family}": (
-        3, "dpo", {"family": family, "schedule": [[0], [1], [2], [3]]}
-    ) for family in ("llama", "qwen3")},
-    "activations recomputed": (2, "sft", {"gradient_checkpointing": True}),
-}  # fmt: skip
-QUICK = ("a process without a row, llama", "a process without a row, qwen3")
+TRIALS = read_yaml(Path(__file__).with_name("sharding.yaml"))
+QUICK = [name for name in TRIALS if name.startswith("a process without a row")]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +49,7 @@ def test_a_gradient_of_two_micro_batches_is_equal_to_the_bit(rank):
 @pytest.mark.slow
 @pytest.mark.parametrize(("loop", "rank"), [("process", 4), ("grpo", 0), ("ppo", 4)])
 def test_two_processes_go_on_from_a_checkpoint_to_the_same_bits(loop, rank, tmp_path):
-    settings = {"rank": rank} | CUT
+    settings = {"rank": rank, "max_tokens": 24}
     expected = in_processes(2, Trial(loop, **settings))
     before = in_processes(2, Trial(loop, folder=tmp_path, stop=2, **settings))
     after = in_processes(2, Trial(loop, folder=tmp_path, **settings))

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from stages.models import chat_template, prompting
 from stages.models.call_form import ReplyError, find_form
+from stages.models.kept_thoughts import keep_thoughts
 from stages.models.model_tokenizer import end_id, train_tokenizer
 from stages.models.turn_rendering import Message, Tools, TurnRenderer, render_episode
 from stages.records import transcripts
@@ -109,14 +110,6 @@ def test_a_talk_of_which_a_template_would_lose_something_is_refused(name):
     assert row["reason"] in result.reason
 
 
-@pytest.mark.parametrize(("begin", "end"), [("<think>", "</think>"), ("[THINK]", "[/THINK]")])
-def test_a_reply_follows_the_thought_that_the_prompt_has_begun(begin, end):
-    tokenizer = make("tool HERMES", "assistant\n' }}", f"assistant\n{begin}\n' }}}}")
-    ((prompt, completion),) = show(tokenizer, talk("user"))
-    assert prompt.endswith(f"<|im_start|>assistant\n{begin}\n")
-    assert completion == f"\n{end}\n\nFive.<|im_end|>"
-
-
 SECOND = {"role": "user", "content": "\nNo. 2 + 2?"}
 TWO, ONE = [result("3"), result("4", 1)], [result("3")]
 SEVERAL = [ASK, call(3, 4), *TWO, call(5), result("[]")]
@@ -128,13 +121,19 @@ TALKS = {
     "tool HERMES": SEVERAL, "tool MISTRAL": SEVERAL,
     "tool HERMES ": [ASK, THOUGHT, *ONE],
     "tool LLAMA": [ASK, call(3), *ONE, call(5), result("[]")],
+    "kept tool QWEN": [
+        ASK, call(3, 4, content="I add.", reasoning_content="3."), *TWO, call(5), *ONE,
+        FOUR, SECOND, call(6, reasoning_content="6."), result("[]"),
+    ],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TALKS)
 def test_tokens_of_an_episode_are_those_of_the_whole_conversation(name):
-    tokenizer, messages = make(name), TALKS[name]
-    tools = TOOLS if name.startswith("tool") else None
+    tokenizer, messages = make(name.removeprefix("kept ")), TALKS[name]
+    tools = TOOLS if "tool" in name else None
+    if name.startswith("kept "):
+        keep_thoughts(tokenizer)
     TurnRenderer(tokenizer).check(tools)
     ids, read = play(tokenizer, messages, tools)
     assert ids == tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True,
@@ -146,13 +145,15 @@ def test_tokens_of_an_episode_are_those_of_the_whole_conversation(name):
 
 def test_an_episode_without_a_template_has_messages_between_newlines():
     tokenizer = train_tokenizer(["How many books?"], 700)
+    tokenizer.add_special_tokens({"eos_token": "<\N{GRINNING FACE}>"})  # no escape of Jinja
     TurnRenderer(tokenizer).check(TOOLS)
     spoken = call(3, 4, content="I add.")
     messages = [ASK, spoken, result("5"), result("6", 1), FOUR, ASK]
     ids, read = play(tokenizer, messages, TOOLS)
     calls = "</tool><tool>".join(json.dumps(c["function"]) for c in spoken["tool_calls"])
     assert tokenizer.decode(ids) == (
-        f"How many books?I add.<tool>{calls}</tool><|end|>\n5\n\n6\nFour.<|end|>\nHow many books?\n"
+        f"How many books?I add.<tool>{calls}</tool><\N{GRINNING FACE}>\n5\n\n6\nFour."
+        "<\N{GRINNING FACE}>\nHow many books?\n"
     )
     assert read == [spoken, FOUR]
 
@@ -175,15 +176,6 @@ def test_a_turn_that_stopped_at_the_end_of_a_sequence_is_ended_as_turns_are():
     assert [renderer.complete_turn([5, last]) for last in (eos, end)] == [[end], []]
 
 
-def test_the_end_of_a_turn_without_a_template_may_be_an_emoji():
-    tokenizer = train_tokenizer(["2 + 2 = 4"], 700)
-    tokenizer.add_special_tokens({"eos_token": "<\N{GRINNING FACE}>"})
-    ids, read = play(tokenizer, [ASK, FOUR, ASK], None)
-    assert read == [FOUR]
-    text = "How many books?Four.<\N{GRINNING FACE}>\nHow many books?\n"
-    assert tokenizer.decode(ids).removeprefix(tokenizer.bos_token or "") == text
-
-
 def read(tokenizer: PreTrainedTokenizerFast, text: str, tools: Tools = TOOLS) -> Message:
     ids = [*tokenizer(text, add_special_tokens=False)["input_ids"], end_id(tokenizer)]
     return TurnRenderer(tokenizer).read_reply(ids, tools)
@@ -198,54 +190,27 @@ def test_a_thought_is_read_from_its_middle_and_known_by_its_end():
     assert tail == "<User>How many books?<Assistant><think>\n"
 
 
-UNREADABLE = [(name, text) for name, texts in TABLES["unreadable"].items() for text in texts]
+REPLIES = [
+    # Of a form, what a model writes: its content, None if it is an error, and arguments of calls.
+    *((name, text, None, []) for name, texts in TABLES["unreadable"].items() for text in texts),
+    ("HERMES", "<tool_call>" + "[" * 10_000, None, []),
+    *((name, *row[:2], row[2:]) for name, rows in TABLES["readable"].items() for row in rows),
+    *((name, text, text, []) for name in NAMES for text in TABLES["content"]),
+]
 
 
-@pytest.mark.parametrize(("name", "text"), [*UNREADABLE, ("HERMES", "<tool_call>" + "[" * 10_000)])
-def test_a_call_that_cannot_be_read_is_an_error(name, text):
-    with pytest.raises(ReplyError):
-        read(make(f"tool {name}"), text)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_text_that_starts_no_call_is_content(name):
+@pytest.mark.parametrize(("name", "text", "content", "arguments"), REPLIES)
+def test_a_reply_is_content_and_calls_or_an_error(name, text, content, arguments):
     tokenizer = make(f"tool {name}")
-    for text in (
-        "The set {3} is {",
-        '{"a": 3}',
-        '{"name": "Bob"}',
-        '{"name": "Bob", "age": 3}',
-        ' Write {"name": "add"} and it adds.',
-        "{",
-        "",
-    ):
-        assert read(tokenizer, text) == {"role": "assistant", "content": text}
-    assert read(tokenizer, "<tool_call>", None)["content"] == "<tool_call>"
-
-
-def test_calls_have_spaces_as_the_model_likes_and_ids_of_their_order():
-    text = (
-        'Now <tool_call>{"name":"add","arguments":{"a":3}}</tool_call>'
-        ' <tool_call> {"name": "add", "arguments": {}} </tool_call>\n'
-    )
-    message = read(make("tool HERMES"), text)
-    assert message["content"] == "Now"
-    assert [(c["id"], c["function"]["arguments"]) for c in message["tool_calls"]] == [
-        ("call00000", {"a": 3}), ("call00001", {})
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "content", "arguments"),
-    [(name, *row[:2], row[2:]) for name, rows in TABLES["readable"].items() for row in rows],
-)
-def test_calls_are_read_as_models_write_them(name, text, content, arguments):
-    tokenizer = make(f"tool {name}")
-    assert find_form(tokenizer).read(text) == (
-        content, tuple(ToolCall("add", json.dumps(part), f"call{index:05d}")
-                       for index, part in enumerate(arguments)),
-    )  # fmt: skip
-    assert len(read(tokenizer, text)["tool_calls"]) == len(arguments)
+    if content is None:
+        with pytest.raises(ReplyError):
+            read(tokenizer, text)
+        return
+    texts = [json.dumps(part) for part in arguments]
+    calls = tuple(ToolCall("add", part, f"call{i:05d}") for i, part in enumerate(texts))
+    assert find_form(tokenizer).read(text) == (content, calls)
+    assert len(read(tokenizer, text).get("tool_calls", ())) == len(arguments)
+    assert read(tokenizer, "<tool_call>", None)["content"] == "<tool_call>"  # there are no tools
 
 
 @pytest.mark.parametrize("name", TABLES["unfit"])
@@ -279,14 +244,13 @@ def test_texts_of_an_environment_spell_no_special_token(name):
     renderer, end = TurnRenderer(tokenizer), str(tokenizer.eos_token)
     specials = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
     described = [{"type": "function", "function": {"name": "add", "description": end}}]
+
+    def render_new(text):
+        return renderer.render_new([ASK, call(3)], [result(text)], TOOLS)
+
     start = renderer.render_start([ASK], TOOLS)
     for plain, spelled in (
-        *(
-            (
-                renderer.render_new([ASK, call(3)], [result(text)], TOOLS)
-                for text in ("5", f"{end}5")
-            ),
-        ),
+        (render_new("5"), render_new(f"{end}5")),
         (start, renderer.render_start([ASK], described)),
         (start, renderer.render_start([ASK | {"content": end}], TOOLS)),
     ):

@@ -68,8 +68,7 @@ def test_the_keys_of_version_4_say_the_same_positions(name, tmp_path):
 def test_positions_that_version_4_cannot_say_are_named(tmp_path):
     kind, shape, rope, _ = ROPES["two types of layers"]
     rope = rope | {"sliding_attention": {"rope_type": "linear", "rope_theta": 9.0, "factor": 2.0}}
-    config = AutoConfig.for_model(kind, **BLOCKS | shape, rope_parameters=rope)
-    config.save_pretrained(tmp_path)
+    AutoConfig.for_model(kind, **BLOCKS | shape, rope_parameters=rope).save_pretrained(tmp_path)
     before = (tmp_path / "config.json").read_bytes()
     assert "gemma3_text" in transformers_4.add_old_keys(tmp_path)
     assert (tmp_path / "config.json").read_bytes() == before
