@@ -13,8 +13,8 @@ from stages.sources import columns, raw_rows
 from stages.sources.quarantine import RejectedError
 
 _LABELLED = re.compile(r"\(?([A-Za-z])[).:]\s*")
-GoldForm = Literal["label", "text", "index"]
-"""Form of a column's gold answers; an index counts from 0."""
+GoldForm = Literal["label", "text", "index", "index alone"]
+"""Form of a column's gold answers; an index counts from 0. `index alone`: not also a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,10 @@ class Choices:
     def find_letter(self, gold: Any, counts: Mapping[GoldForm, int]) -> str:
         """Letter of the gold answer, in the form that most gold answers of its column can have.
 
-        Labels of the file come first. RejectedError if two forms that give different choices are
-        equally frequent.
+        Labels of the file come first. If a gold answer is both an index and a text, of different
+        choices: an integer is an index if any of its column is only an index; a text of digits is a
+        text if none is, since a stray one must not shift all others. RejectedError if that decides
+        nothing, or if two forms that give different choices are equally frequent.
         """
         indices = self.read_gold(gold)
         if self.are_labelled and "label" in indices:
@@ -74,6 +76,12 @@ class Choices:
                 f"no choice: expected the letter, index (from 0) or text of one of "
                 f"{len(self.texts)} choices, found {gold!r:.60}"
             )
+        if "text" in indices and indices["text"] != indices.get("index", indices["text"]):
+            is_text = isinstance(columns.single(gold), str)
+            has_index = "index alone" in counts
+            if is_text != has_index:
+                del indices["index" if is_text else "text"]
+            counts = {}
         most = max(counts.get(form, 0) for form in indices)
         indices = {form: index for form, index in indices.items() if counts.get(form, 0) == most}
         if len({*indices.values()}) > 1:
@@ -145,5 +153,8 @@ def count_gold_forms(
     for fields in rows:
         with suppress(RejectedError):  # a bad row is recorded with its line
             gold, value = (columns.evaluate(fields, x) for x in (answer_column, choices_column))
-            counts.update(read_choices(value, choices_column).read_gold(gold).keys())
+            forms = read_choices(value, choices_column).read_gold(gold).keys()
+            counts.update(forms)
+            if "index" in forms and "text" not in forms:
+                counts["index alone"] += 1
     return counts
