@@ -374,10 +374,18 @@ def _are_few(column: _Column) -> bool:
 
 
 def _has_verdict(column: _Column) -> bool:
-    """Whether one of a few words, each repeated, says that something is right or not."""
+    """Whether one of a few words, each repeated, is a flag or says that something is right or not.
+
+    `no` among codes of two or three letters is a language.
+    """
     words = {*column.values}
+    if not _are_few(column) or REPEATED * len(words) > column.num_values:
+        return False
+    flags = {word for word in words if columns_of.read_flag(word) is not None}
+    are_long = all(len(word) > 3 for word in words - flags)
+    has_flag = any(len(word) > 2 or are_long for word in flags)
     judges = any(not _VERDICTS.isdisjoint(_WORD.findall(word)) for word in words)
-    return judges and _are_few(column) and REPEATED * len(words) <= column.num_values
+    return has_flag or judges
 
 
 def _show_share(name: str, column: _Column, counts: Sequence[tuple[str, int]]) -> str:
