@@ -1,22 +1,21 @@
-"""Our loops, with the settings that `setting` and `trl_trainers` give the other side."""
+"""Our loops, with the settings that `setting` and `theirs` give the other side."""
 
 from collections.abc import Iterator
-from itertools import count
 
 import torch
 from transformers import PreTrainedModel
 
 from stages.algorithms import flops
 from stages.algorithms.flops import Passes
-from stages.engines.transformers import TransformersSampler, make_sampler
-from stages.loops import preference, reward, rl, sft
+from stages.engines.transformers import make_sampler
+from stages.loops import preference, rl, sft
 from stages.loops.method import GroupRlConfig, Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.work import PREFIX, Step
 from stages.models import model_tokenizer, policy, size
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
-from stages.models.scalar_head import ScalarHead
+from stages.optim import OptimConfig
 from stages.records.preferences import Preference
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards.completion_rewards import CompletionRewards
@@ -29,122 +28,70 @@ COMPUTE = ComputeConfig(
     pack_tokens=128, max_batch=1024,
 )  # fmt: skip
 """The default of params.yaml."""
-OPTIM = {
-    "learning_rate": setting.RATE, "warmup_share": 0.0, "schedule": "constant",
-    "weight_decay": 0.0, "max_grad_norm": 1.0,
-}  # fmt: skip
-CPU = torch.device("cpu")
+OPTIM = OptimConfig(
+    learning_rate=setting.RATE, warmup_share=0.0, schedule="constant", weight_decay=0.0,
+    max_grad_norm=1.0,
+)  # fmt: skip
 Steps = Iterator[dict[str, int | float]]
 """The metrics of each step."""
 
 
-def steps(method: str, number: int, **changes: object) -> tuple[dict[str, PreTrainedModel], Steps]:
-    """The models of a method by their role, and `number` of its steps.
-
-    `changes` are to the preset of GRPO.
-    """
-    built = {"policy": setting.build()}
-    if method == "reward":
-        built = {"reward": setting.build_scalar(0)}
-    if method == "grpo_kl":
-        built["reference"] = setting.build()
-    models = {role: policy.prepare_model(model, COMPUTE, CPU) for role, model in built.items()}
-    schedule = [range(ROWS)] * number
+def steps(method: str, number: int) -> tuple[PreTrainedModel, Steps]:
+    """The model that a method trains or samples, and `number` of its steps."""
+    model = policy.prepare_model(setting.build(), COMPUTE, torch.device("cpu"))
+    learner, schedule = Policy(model, COMPUTE, PAD), [range(ROWS)] * number
+    sizes = {"num_epochs": 1, "batch_size": ROWS, "optim": OPTIM}
     match method:
         case "sft":
-            config = sft.SftConfig(num_epochs=1, batch_size=ROWS, optim=OPTIM)
-            taken = sft.train(_policy(models), _demonstrations(), schedule, config)
+            columns = setting.prompts(ROWS), setting.completions(ROWS, 2)
+            rows = [
+                Demonstration(id="", task="solve", prompt="", prompt_ids=prompt, completion="",
+                              completion_ids=ids)
+                for prompt, ids in zip(*columns, strict=True)
+            ]  # fmt: skip
+            taken = sft.train(learner, rows, schedule, sft.SftConfig(**sizes))
         case "dpo":
-            config = preference.PreferenceConfig(
-                num_epochs=1, batch_size=ROWS, optim=OPTIM, num_checkpoints=0
-            )
+            sides = setting.completions(ROWS, 2), setting.completions(ROWS, 3)
+            pairs = [
+                Preference(id="", prompt="", prompt_ids=prompt, chosen="", chosen_ids=chosen,
+                           rejected="", rejected_ids=rejected, probability=1.0, source="verifier")
+                for prompt, chosen, rejected in zip(setting.prompts(ROWS), *sides, strict=True)
+            ]  # fmt: skip
             reference, loss = torch.full((ROWS, 2), -200.0), presets.loss("dpo")
-            taken = preference.train(_policy(models), _pairs(), reference, schedule, loss, config)
-        case "reward":
-            config = reward.RewardConfig(
-                num_epochs=1, batch_size=ROWS, optim=OPTIM, centring=0.0, margin=0.0
-            )
-            model = ScalarHead(models["reward"], COMPUTE, PAD)
-            taken = reward.train(model, _pairs(), schedule, config)
-        case "sampling":
-            return models, _sampling(models["policy"])
+            config = preference.PreferenceConfig(**sizes, num_checkpoints=0)
+            taken = preference.train(learner, pairs, reference, schedule, loss, config)
         case _:
-            taken = _online(models, number, **changes)
-    return models, (step.metrics for step in taken)
+            taken = _online(learner, number)
+    return model, (step.metrics for step in taken)
 
 
-def operations(models: dict[str, PreTrainedModel], metrics: dict[str, int | float]) -> int:
+def operations(model: PreTrainedModel, metrics: dict[str, int | float]) -> int:
     """Floating-point operations of a step (see `flops`), of every pass that the loop counted."""
-    total = 0
-    for role, model in models.items():
-        sizes = size.count_matrices(model)
+    sizes = size.count_matrices(model)
 
-        def passes(kind: str, role: str = role) -> Passes:
-            path = f"{PREFIX}{role}/{kind}"
-            named = {name: metrics.get(f"{path}/{name}", 0) for name in ("positions", "outputs")}
-            return Passes(**named)
-
-        total += flops.count_training_flops(sizes, passes("trained"))
-        for kind in ("sampled", "read"):
-            total += flops.count_forward_flops(sizes, passes(kind))
-    return total
-
-
-def _policy(models: dict[str, PreTrainedModel], role: str = "policy") -> Policy:
-    return Policy(models[role], COMPUTE, PAD)
-
-
-def _demonstrations() -> list[Demonstration]:
-    rows = zip(setting.prompts(ROWS), setting.completions(ROWS), strict=True)
-    return [
-        Demonstration(id=str(i), task="solve", prompt="", prompt_ids=ids, completion="",
-                      completion_ids=completion)
-        for i, (ids, completion) in enumerate(rows)
-    ]  # fmt: skip
-
-
-def _pairs() -> list[Preference]:
-    columns = (setting.prompts(ROWS), setting.completions(ROWS), setting.completions(ROWS, seed=3))
-    return [
-        Preference(
-            id=str(i), prompt="", prompt_ids=ids, chosen="", chosen_ids=chosen, rejected="",
-            rejected_ids=rejected, probability=1.0, source="verifier",
+    def passes(kind: str) -> Passes:
+        path = f"{PREFIX}policy/{kind}"
+        return Passes(
+            positions=int(metrics.get(f"{path}/positions", 0)),
+            outputs=int(metrics.get(f"{path}/outputs", 0)),
         )
-        for i, (ids, chosen, rejected) in enumerate(zip(*columns, strict=True))
-    ]  # fmt: skip
+
+    trained = flops.count_training_flops(sizes, passes("trained"))
+    return trained + sum(flops.count_forward_flops(sizes, passes(k)) for k in ("sampled", "read"))
 
 
-def _sampler(model: PreTrainedModel) -> TransformersSampler:
-    return make_sampler(model, setting.tokenizer(), max_batch=COMPUTE.max_batch)
-
-
-def _sampling(model: PreTrainedModel) -> Steps:
-    sampler, prompts = _sampler(model), setting.prompts(PROMPTS)
-    for step in count():
-        seeds = [step * PROMPTS + i for i in range(PROMPTS)]
-        groups = sampler.sample(
-            prompts, seeds, num_samples=SAMPLES, temperature=1.0, max_new_tokens=setting.LENGTH
-        )
-        new = sum(len(item.token_ids) for group in groups for item in group)
-        yield {
-            f"{PREFIX}policy/sampled/positions": new + sum(map(len, prompts)),
-            f"{PREFIX}policy/sampled/outputs": new,
-        }
-
-
-def _online(models: dict[str, PreTrainedModel], number: int, **changes: object) -> Iterator[Step]:
-    """GRPO."""
-    reference = _policy(models, "reference") if "reference" in models else None
-    rl_models = RlModels(
-        policy=_policy(models), reference=reference, sampler=_sampler(models["policy"]),
-        decode=model_tokenizer.make_decode(setting.tokenizer()),
+def _online(learner: Policy, number: int) -> Iterator[Step]:
+    """GRPO without a reference."""
+    words = setting.tokenizer()
+    sampler = make_sampler(learner.model, words, max_batch=COMPUTE.max_batch)
+    models = RlModels(
+        policy=learner, reference=None, sampler=sampler,
+        decode=model_tokenizer.make_decode(words),
     )  # fmt: skip
     config = GroupRlConfig(
         num_steps=number, prompts_per_step=PROMPTS, temperature=1.0, group_size=SAMPLES,
         max_new_tokens=setting.LENGTH, num_checkpoints=0, optim=OPTIM,
     )  # fmt: skip
-    kl = {} if reference is not None else {"kl": "none"}
-    method = presets.method("grpo_deepseekmath", aggregation="token_mean", **kl, **changes)
 
     def judge(batch: Rollouts) -> CompletionRewards:
         return CompletionRewards(totals=setting.reward([s.token_ids for s in batch.samples]))
@@ -154,5 +101,6 @@ def _online(models: dict[str, PreTrainedModel], number: int, **changes: object) 
         for i, ids in enumerate(setting.prompts(PROMPTS))
     ]
     task = Task(prompts=rows, reward=judge, check_answers=None)
+    method = presets.method("grpo_deepseekmath", aggregation="token_mean", kl="none")
     settings = Settings(config=config, method=method, seed=0)
-    return rl.train(rl_models, task, [range(PROMPTS)] * number, settings)
+    return rl.train(models, task, [range(PROMPTS)] * number, settings)

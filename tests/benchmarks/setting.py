@@ -10,25 +10,14 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen2ForSequenceClassification,
-)
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
     """Shape of a model, and how much of an optimizer step it can take."""
 
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
+    shape: dict[str, Any]
     num_rows: int
     """Demonstrations or pairs in an optimizer step."""
     num_prompts: int
@@ -41,53 +30,40 @@ class Model:
 
 MODELS = {
     "small": Model(
-        vocab_size=1000, hidden_size=128, intermediate_size=384, num_layers=4, num_heads=4,
-        num_kv_heads=2, num_rows=64, num_prompts=64, length=32, num_micro=1,
+        shape={"vocab_size": 1000, "hidden_size": 128, "intermediate_size": 384,
+               "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2},
+        num_rows=64, num_prompts=64, length=32, num_micro=1,
     ),
     "smollm2": Model(
-        vocab_size=49152, hidden_size=576, intermediate_size=1536, num_layers=30, num_heads=9,
-        num_kv_heads=3, num_rows=8, num_prompts=16, length=40, num_micro=4,
+        shape={"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536,
+               "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3},
+        num_rows=8, num_prompts=16, length=40, num_micro=4,
     ),
 }  # fmt: skip
 """0.92 million parameters, and SmolLM2-135M but for the bias of its attention."""
 MODEL = MODELS[os.environ.get("BENCHMARK_MODEL", "small")]
-VOCAB, PAD, EOS = MODEL.vocab_size, 0, 1
+VOCAB, PAD, EOS = MODEL.shape["vocab_size"], 0, 1
 PROMPTS, SAMPLES, LENGTH = MODEL.num_prompts, 8, MODEL.length
 """Of an online step: prompts, completions of each, tokens of a completion."""
 ROWS = MODEL.num_rows
 """Demonstrations or pairs in an optimizer step."""
 PROMPT_TOKENS, COMPLETION_TOKENS = (24, 73), (8, 57)
 """Shortest, and one more than the longest: 48 and 32 in the mean."""
-RATE, KL_COEF = 1e-4, 0.04
+RATE = 1e-4
 
 
-def build(head: type[PreTrainedModel] = Qwen2ForCausalLM, seed: int = 0) -> PreTrainedModel:
+def build() -> Qwen2ForCausalLM:
     """A Qwen2 of that shape: grouped heads, tied embeddings, random weights."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     config = Qwen2Config(
-        vocab_size=VOCAB,
-        hidden_size=MODEL.hidden_size,
-        intermediate_size=MODEL.intermediate_size,
-        num_hidden_layers=MODEL.num_layers,
-        num_attention_heads=MODEL.num_heads,
-        num_key_value_heads=MODEL.num_kv_heads,
-        max_position_embeddings=256,
-        tie_word_embeddings=True,
-        pad_token_id=PAD,
-        eos_token_id=EOS,
-        bos_token_id=None,
-        num_labels=1,
-    )
-    return head._from_config(config, attn_implementation="sdpa")
-
-
-def build_scalar(seed: int) -> PreTrainedModel:
-    """The same with one label, as a reward or value model."""
-    return build(Qwen2ForSequenceClassification, seed)
+        **MODEL.shape, max_position_embeddings=256, tie_word_embeddings=True, pad_token_id=PAD,
+        eos_token_id=EOS, bos_token_id=None,
+    )  # fmt: skip
+    return Qwen2ForCausalLM._from_config(config, attn_implementation="sdpa")
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """One token a word, so that text given to TRL is token ids of ours."""
+    """One token a word, so that the text that both sides read is the same token ids."""
     words = {"<pad>": PAD, "<eos>": EOS} | {f"w{i}": i for i in range(2, VOCAB)}
     inner = Tokenizer(models.WordLevel(vocab=words, unk_token="<pad>"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -97,7 +73,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 def text(token_ids: Sequence[int]) -> str:
     """Words of these ids."""
-    return " ".join("<eos>" if i == EOS else f"w{i}" for i in token_ids)
+    return " ".join(f"w{i}" for i in token_ids)
 
 
 def prompts(number: int) -> list[list[int]]:
@@ -105,7 +81,7 @@ def prompts(number: int) -> list[list[int]]:
     return _draw(number, PROMPT_TOKENS, 1)
 
 
-def completions(number: int, seed: int = 2) -> list[list[int]]:
+def completions(number: int, seed: int) -> list[list[int]]:
     """Completions of differing lengths, each with its end."""
     return [[*ids, EOS] for ids in _draw(number, COMPLETION_TOKENS, seed)]
 

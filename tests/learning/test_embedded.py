@@ -1,24 +1,23 @@
 """Every preset makes the embedded model better at problems that it has not seen."""
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+import every_loop
+import numpy as np
 import presets
 import pytest
 import torch
 from answers import NOTHING
-from learning.conftest import (
-    DATA,
-    MAX_NEW_TOKENS,
-    PAIRS,
-    REWARD,
-    REWARD_MODEL,
-    SEED,
-    SFT,
-    Embedded,
-    gain,
-)
+from tiny_checkpoints import CPU
+from transformers import PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from stages import auto
+from stages.algorithms.statistics.intervals import bootstrap_means
+from stages.config import read_yaml
 from stages.engines import transformers as engine
 from stages.loops import (
     epochs,
@@ -32,67 +31,107 @@ from stages.loops import (
     teacher,
 )
 from stages.loops.method import GroupRlConfig, PpoConfig, Settings
-from stages.loops.preference import KTO, PreferenceConfig
-from stages.loops.rollout_rewards import load_reward
-from stages.loops.rollouts import RlModels, RolloutConfig, Task
+from stages.loops.preference import PreferenceConfig
+from stages.loops.rollouts import RlModels, RolloutConfig, Rollouts, Task
 from stages.loops.sft import SftConfig, SftPreset, Teacher
 from stages.models import model_tokenizer, policy, scalar_head
+from stages.models.device import ComputeConfig, setup
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
 from stages.records import lines
 from stages.records.preferences import Preference
-from stages.records.problems import Demonstration
-from stages.rewards import composition
+from stages.records.problems import Demonstration, Prompt
+from stages.rewards import composition, reward_file
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.rewards.composition import Composition
 
 pytestmark = [pytest.mark.learning, pytest.mark.weekly]
-TEACHER = DATA / f"policies/grpo/model/{SEED}"
+REPOSITORY = Path(__file__).parents[2]
+DATA = REPOSITORY / "data"
+SEED = 0
+"""Of the policy, its pairs and its reward model; the default run has others beside it."""
+SFT = DATA / f"policies/sft/model/{SEED}"
+PAIRS = DATA / f"pairs/verifier/{SEED}/train.jsonl"
+REWARD = DATA / "rewards/preference"
+REWARD_MODEL = reward_file.model_path(REWARD, SEED)
+NUM_PROMPTS, NUM_SAMPLES = 160, 4
+MAX_NEW_TOKENS = 32
+GRPO = DATA / f"policies/grpo/model/{SEED}"
+"""Policy that others learn from."""
 DEMONSTRATIONS = DATA / "demonstrations/demonstrations.jsonl"
-NUM_STEPS = 24
 RULE = Composition.model_validate(presets.CONTENT["rule"])
 MAXIMISES_RULE = {"vapo"}
 """The presets of PPO that are published with a verifier; the others with a reward model."""
-SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 16, "temperature": 1.0,
+SIZES = {"num_steps": 24, "prompts_per_step": 16, "temperature": 1.0,
          "max_new_tokens": MAX_NEW_TOKENS, "num_checkpoints": 0}  # fmt: skip
+NUM_PAIR_STEPS, NUM_TAUGHT = 80, 320
 
 
-def rate(learning_rate: float) -> dict[str, float | str]:
-    return {"learning_rate": learning_rate, "warmup_share": 0.05, "schedule": "constant",
-            "weight_decay": 0.0, "max_grad_norm": 1.0}  # fmt: skip
+@dataclass
+class Embedded:
+    """The compared policies' settings, tokenizer and prompts."""
+
+    compute: ComputeConfig
+    tokenizer: PreTrainedTokenizerBase
+    train: list[Prompt]
+    heldout: list[Prompt]
+
+    def draw(
+        self, model: PreTrainedModel, prompts: list[Prompt] | None = None, seed: int = 5
+    ) -> Rollouts:
+        """Completions of these prompts, else of the held-out ones, from the same streams."""
+        return rollouts.sample_rollouts(
+            engine.make_sampler(model, self.tokenizer, max_batch=1024),
+            model_tokenizer.make_decode(self.tokenizer),
+            prompts or self.heldout,
+            step=0,
+            seed=seed,
+            group_size=NUM_SAMPLES,
+            config=RolloutConfig(temperature=1.0, max_new_tokens=MAX_NEW_TOKENS),
+        )
+
+
+@pytest.fixture(scope="session")
+def embedded() -> Embedded:
+    if not (SFT / "model.safetensors").exists() or not REWARD_MODEL.exists():
+        pytest.skip("the embedded model is not trained: run `dvc repro` first, as .ci/run does")
+    content, _ = auto.resolve(read_yaml(REPOSITORY / "params.yaml"), None)
+    config = ComputeConfig(**content["compute"])
+    setup(config)
+    prompts = DATA / "prompts"
+    return Embedded(
+        compute=config,
+        tokenizer=model_tokenizer.load_tokenizer(SFT),
+        train=list(lines.read_lines(prompts / "train.jsonl", Prompt)),
+        heldout=list(lines.read_lines(prompts / "test.jsonl", Prompt))[:NUM_PROMPTS],
+    )
+
+
+def gain(after: Sequence[float], before: Sequence[float]) -> tuple[float, float, float]:
+    """Mean difference and its 95 % interval, paired by prompt and resampled over prompts."""
+    difference = np.array(after, dtype=float) - np.array(before, dtype=float)
+    by_prompt = difference.reshape(-1, NUM_SAMPLES).mean(1, keepdims=True)
+    value, low, high = bootstrap_means(by_prompt, num_resamples=2000, confidence=0.95, seed=0)
+    return float(value[0]), float(low[0]), float(high[0])
+
+
+def rate(learning_rate, **changes):
+    optim = {"learning_rate": learning_rate, "warmup_share": 0.05, "schedule": "constant",
+             "weight_decay": 0.0, "max_grad_norm": 1.0}  # fmt: skip
+    return optim | changes
+
+
+PAIR_CONFIG = PreferenceConfig(
+    num_epochs=1, batch_size=32, num_checkpoints=0,
+    optim=rate(1e-4, warmup_share=0.1, schedule="cosine"),
+)  # fmt: skip
+SFT_CONFIG = SftConfig(
+    num_epochs=1, batch_size=8, optim=rate(1e-3, schedule="cosine", weight_decay=0.01)
+)
 
 
 def rule(drawn):
     return composition.compose_rewards(RULE, drawn, NOTHING)
-
-
-@pytest.fixture(scope="module")
-def learned_reward(embedded: Embedded):
-    device = next(embedded.load().parameters()).device
-    return load_reward(REWARD, SEED, embedded.compute, device, MAX_NEW_TOKENS)
-
-
-@pytest.fixture(scope="module")
-def start(embedded: Embedded):
-    return embedded.draw(embedded.load())
-
-
-def make_models(embedded: Embedded) -> RlModels:
-    model, pad_id = embedded.load(), model_tokenizer.pad_id(embedded.tokenizer)
-    return RlModels(
-        policy=Policy(model, embedded.compute, pad_id),
-        reference=Policy(embedded.load(), embedded.compute, pad_id),
-        sampler=engine.make_sampler(model, embedded.tokenizer, max_batch=1024),
-        decode=model_tokenizer.make_decode(embedded.tokenizer),
-    )
-
-
-def report(name, reward, start, drawn):
-    accuracy = gain(rollout_rewards.check_answers(drawn), rollout_rewards.check_answers(start))
-    result = gain(reward(drawn).totals, reward(start).totals)
-    print(f"\n{name}: reward {result[0]:+.3f} [{result[1]:+.3f}, {result[2]:+.3f}], "
-          f"accuracy {accuracy[0]:+.3f} [{accuracy[1]:+.3f}, {accuracy[2]:+.3f}]")  # fmt: skip
-    return result
 
 
 def rule_as_one_step(drawn):
@@ -107,159 +146,112 @@ def rule_as_one_step(drawn):
     )
 
 
-def learn(models, task, name):
-    """The metrics of each step, and the policy after the last."""
-    method = presets.method(name)
-    if name in presets.PPO:
-        config = PpoConfig(**SIZES, samples_per_prompt=8, optim=rate(2e-4), value_optim=rate(6e-4))
+def make_policy(embedded: Embedded, path=SFT):
+    pad_id = model_tokenizer.pad_id(embedded.tokenizer)
+    return Policy(policy.load_policy(path, embedded.compute, CPU), embedded.compute, pad_id)
+
+
+def make_value(embedded, method, learner):
+    if method.value_init == "policy":
+        value = scalar_head.init_scalar_model(SFT, learner.pad_id, embedded.compute, CPU)
     else:
-        config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
-    settings = Settings(config=config, method=method, seed=1)
-    steps = [*rl.train(models, task, rl.make_schedule(task, settings), settings)]
-    return [step.metrics for step in steps], models.policy.model
+        member, *_ = scalar_head.find_member_folders(REWARD_MODEL)
+        value = scalar_head.load_scalar_model(member, embedded.compute, CPU)
+    return ScalarHead(value, embedded.compute, learner.pad_id)
 
 
-@pytest.mark.parametrize("name", [*presets.GROUP_RL, *presets.PPO])
-def test_a_preset_of_rl_raises_its_reward(name, embedded, start, learned_reward):
-    models, method, compute = make_models(embedded), presets.method(name), embedded.compute
-    is_ppo, pad_id, device = name in presets.PPO, models.policy.pad_id, models.policy.device
-    reward = learned_reward if is_ppo and name not in MAXIMISES_RULE else rule
+def learn_online(name, embedded, learner):
+    """Reinforcement learning, or distillation from the policy of GRPO: its steps and its reward."""
+    method, is_ppo, reward = presets.method(name), name in presets.PPO, rule
+    models = RlModels(
+        policy=learner,
+        reference=None if method.has_teacher else make_policy(embedded),
+        sampler=engine.make_sampler(learner.model, embedded.tokenizer, max_batch=1024),
+        decode=model_tokenizer.make_decode(embedded.tokenizer),
+    )
+    config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
     if is_ppo:
-        if method.value_init == "policy":
-            value = scalar_head.init_scalar_model(SFT, pad_id, compute, device)
-        else:
-            member, *_ = scalar_head.find_member_folders(REWARD_MODEL)
-            value = scalar_head.load_scalar_model(member, compute, device)
-        models = replace(models, value=ScalarHead(value, compute, pad_id))
+        models = replace(models, value=make_value(embedded, method, learner))
+        config = PpoConfig(**SIZES, samples_per_prompt=8, optim=rate(2e-4), value_optim=rate(6e-4))
+        if name not in MAXIMISES_RULE:
+            reward = rollout_rewards.load_reward(
+                REWARD, SEED, embedded.compute, CPU, MAX_NEW_TOKENS
+            )
+    by_step = method.advantage == "step_zscore"
     task = Task(
-        prompts=embedded.train, check_answers=rollout_rewards.check_answers,
-        reward=rule_as_one_step if method.advantage == "step_zscore" else reward,
-    )  # fmt: skip
-    _, model = learn(models, task, name)
-    _, low, _ = report(name, reward, start, embedded.draw(model))
-    assert low > 0
-
-
-@pytest.mark.parametrize("name", presets.DISTILLATION)
-def test_distillation(name, embedded, start):
-    """Towards the policy of GRPO the rule reward grows.
-
-    Of itself nothing is promised but numbers: the embedded model has never seen a solution before
-    a problem, and its log-probs after one are far from its own.
-    """
-    models, method = make_models(embedded), presets.method(name)
-    task = Task(
-        prompts=embedded.train, reward=rollout_rewards.reward_answers,
+        prompts=embedded.train, reward=rule_as_one_step if by_step else reward,
         check_answers=rollout_rewards.check_answers,
     )  # fmt: skip
+    if method.has_teacher:
+        path = SFT if method.teacher_reads_solution else GRPO
+        models = replace(models, teacher=make_policy(embedded, path))
     if method.teacher_reads_solution:
-        other, rows = embedded.load(), lines.read_lines(DEMONSTRATIONS, Demonstration)
+        rows = lines.read_lines(DEMONSTRATIONS, Demonstration)
         shown = teacher.show_solutions(task.prompts, rows, None)
         prompts = [prompt for prompt in task.prompts if prompt.id in shown]
         task = replace(task, prompts=prompts, teacher_prompts=shown)
+    settings = Settings(config=config, method=method, seed=1)
+    return rl.train(models, task, rl.make_schedule(task, settings), settings), reward
+
+
+def learn_pairs(name, embedded, learner):
+    """Preference learning on the verifier's pairs."""
+    loss, pairs = presets.loss(name), list(lines.read_lines(PAIRS, Preference))
+    is_kto = loss.kind == preference.KTO
+    examples = kto.make_unpaired_examples(pairs)
+    number = len(examples if is_kto else pairs)
+    schedule = epochs.batches(number, 1, PAIR_CONFIG.batch_size, 1)[:NUM_PAIR_STEPS]
+    if is_kto:
+        ref = kto.compute_reference(learner, examples, schedule)
+        steps = kto.train(learner, examples, ref, schedule, loss, PAIR_CONFIG)
     else:
-        other = policy.load_policy(TEACHER, embedded.compute, models.policy.device)
-    other = Policy(other, embedded.compute, models.policy.pad_id)
-    history, model = learn(replace(models, reference=None, teacher=other), task, name)
-    divergences = [metrics["kl/teacher"] for metrics in history]
-    print(f"\n{name}: KL to the teacher {divergences[0]:.3f} to {divergences[-1]:.3f}")
-    _, low, _ = report(name, rule, start, embedded.draw(model))
-    assert all(map(math.isfinite, divergences))
-    if not method.teacher_reads_solution:
-        assert sum(divergences[-4:]) < sum(divergences[:4])
-        assert low > 0
+        ref = ref_logprobs.compute(learner, ref_logprobs.list_pair_completions(pairs)).view(-1, 2)
+        steps = preference.train(learner, pairs, ref, schedule, loss, PAIR_CONFIG)
+    return steps, rollout_rewards.reward_answers
 
 
-# --- Pairs
-
-NUM_PAIR_STEPS, BATCH_SIZE = 80, 32
-PAIR_OPTIM = rate(1e-4) | {"warmup_share": 0.1, "schedule": "cosine"}
-PAIR_CONFIG = PreferenceConfig(
-    num_epochs=1, batch_size=BATCH_SIZE, num_checkpoints=0, optim=PAIR_OPTIM
-)
-
-
-@pytest.fixture(scope="module")
-def pairs(embedded: Embedded) -> list[Preference]:
-    return list(lines.read_lines(PAIRS, Preference))
-
-
-@pytest.mark.parametrize("name", presets.PREFERENCE)
-def test_preference_loss(name, embedded, pairs, start):
-    loss = presets.loss(name)
-    model, compute = embedded.load(), embedded.compute
-    pad_id = model_tokenizer.pad_id(embedded.tokenizer)
-    if loss.kind == KTO:
-        rows = kto.make_unpaired_examples(pairs)
-        schedule = epochs.batches(len(rows), 1, BATCH_SIZE, 1)[:NUM_PAIR_STEPS]
-        ref = kto.compute_reference(Policy(model, compute, pad_id), rows, schedule)
-        steps = kto.train(Policy(model, compute, pad_id), rows, ref, schedule, loss, PAIR_CONFIG)
-    else:
-        schedule = epochs.batches(len(pairs), 1, BATCH_SIZE, 1)[:NUM_PAIR_STEPS]
-        wanted = ref_logprobs.list_pair_completions(pairs)
-        ref = ref_logprobs.compute(Policy(model, compute, pad_id), wanted).view(-1, 2)
-        steps = preference.train(
-            Policy(model, compute, pad_id), pairs, ref, schedule, loss, PAIR_CONFIG
-        )
-    history = [step.metrics for step in steps]
-    result = gain(
-        rollout_rewards.check_answers(embedded.draw(model)), rollout_rewards.check_answers(start)
-    )
-    print(f"\n{name}: accuracy {result[0]:+.3f} [{result[1]:+.3f}, {result[2]:+.3f}], margin "
-          f"accuracy {history[-1]['margin/accuracy']:.2f}, log-ratios "
-          f"{history[-1].get('log_ratios/chosen', 0):+.2f} "
-          f"{history[-1].get('log_ratios/rejected', 0):+.2f}")  # fmt: skip
-    assert result[1] > 0
-
-
-# --- A teacher's distribution
-
-NUM_TAUGHT, NUM_TAUGHT_SAMPLES = 320, 4
-SFT_OPTIM = rate(1e-3) | {"schedule": "cosine", "weight_decay": 0.01}
-SFT_SIZES = SftConfig(num_epochs=1, batch_size=8, optim=SFT_OPTIM)
-
-
-@pytest.fixture(scope="module")
-def taught_by(embedded: Embedded) -> Policy:
-    model = policy.load_policy(TEACHER, embedded.compute, embedded.load().device, trained=False)
-    return Policy(model, embedded.compute, model_tokenizer.pad_id(embedded.tokenizer))
-
-
-def draw(embedded: Embedded, teacher: Policy) -> list[Demonstration]:
-    """The teacher's completions of train prompts, right or wrong."""
-    drawn = rollouts.sample_rollouts(
-        engine.make_sampler(teacher.model, embedded.tokenizer, max_batch=1024),
-        model_tokenizer.make_decode(embedded.tokenizer),
-        embedded.train[:NUM_TAUGHT],
-        step=0,
-        seed=7,
-        group_size=NUM_TAUGHT_SAMPLES,
-        config=RolloutConfig(temperature=1.0, max_new_tokens=MAX_NEW_TOKENS),
-    )
-    return [
+def learn_distribution(name, embedded, learner):
+    """Towards the distribution of the policy of GRPO, on its completions, right or wrong."""
+    taught_by = make_policy(embedded, GRPO)
+    drawn = embedded.draw(taught_by.model, embedded.train[:NUM_TAUGHT], seed=7)
+    rows = [
         Demonstration(
             id=f"{i}", task="solve", prompt="", prompt_ids=drawn.prompt(i).prompt_ids,
             completion="", completion_ids=sample.token_ids,
         )
         for i, sample in enumerate(drawn.samples)
     ]  # fmt: skip
+    preset = SftPreset.model_validate(presets.CONTENT[name])
+    assert preset.teacher is not None
+    config = preset.override(SFT_CONFIG)
+    schedule = epochs.batches(len(rows), config.num_epochs, config.batch_size, 1)
+    other = Teacher(policy=taught_by, loss=preset.teacher)
+    return sft.train(learner, rows, schedule, config, teacher=other), rollout_rewards.reward_answers
 
 
-def test_forward_kl(embedded, taught_by):
-    preset = SftPreset.model_validate(presets.CONTENT["forward_kl"])
-    rows, model = draw(embedded, taught_by), embedded.load()
-    start = rollout_rewards.check_answers(embedded.draw(model))
-    settings = preset.override(SFT_SIZES)
-    schedule = epochs.batches(len(rows), settings.num_epochs, settings.batch_size, 1)
-    student, taught = Policy(model, embedded.compute, taught_by.pad_id), preset.teacher
-    assert taught is not None
-    steps = sft.train(
-        student, rows, schedule, settings, teacher=Teacher(policy=taught_by, loss=taught)
-    )
-    divergences = [step.metrics["loss/forward_kl"] for step in steps]
-    result = gain(rollout_rewards.check_answers(embedded.draw(model)), start)
-    first, last = (sum(part) / 20 for part in (divergences[:20], divergences[-20:]))
-    print(f"\nforward_kl: KL from the teacher {first:.3f} to {last:.3f} in {len(divergences)} "
-          f"steps, accuracy {result[0]:+.3f} [{result[1]:+.3f}, {result[2]:+.3f}]")  # fmt: skip
-    assert last < first
-    assert result[1] > 0
+LEARN = {name: learn_online for name in every_loop.RL if name not in every_loop.EPISODES}
+LEARN |= dict.fromkeys(presets.PREFERENCE, learn_pairs)
+LEARN |= {name: learn_distribution for name in every_loop.FORWARD_KL if name in presets.SFT}
+DIVERGENCES = ("kl/teacher", "loss/forward_kl")
+PROMISES_NUMBERS = {"self_distillation"}
+"""The embedded model has never seen a solution before a problem, and its log-probs after one are
+far from its own."""
+
+
+@pytest.mark.parametrize("name", LEARN)
+def test_a_preset_raises_what_it_maximises_and_comes_nearer_to_its_teacher(name, embedded):
+    learner = make_policy(embedded)
+    start = embedded.draw(learner.model)
+    steps, reward = LEARN[name](name, embedded, learner)
+    history = [step.metrics for step in steps]
+    end = embedded.draw(learner.model)
+    accuracy = gain(rollout_rewards.check_answers(end), rollout_rewards.check_answers(start))
+    value, low, high = gain(reward(end).totals, reward(start).totals)
+    print(f"\n{name}: accuracy {accuracy[0]:+.3f} [{accuracy[1]:+.3f}, {accuracy[2]:+.3f}], "
+          f"reward {value:+.3f} [{low:+.3f}, {high:+.3f}]")  # fmt: skip
+    divergences = [row[key] for key in DIVERGENCES for row in history if key in row]
+    assert all(map(math.isfinite, divergences))
+    if name not in PROMISES_NUMBERS:
+        assert low > 0
+        number = len(divergences) // 6
+        assert not divergences or sum(divergences[-number:]) < sum(divergences[:number])

@@ -9,7 +9,7 @@ import torch
 import stages.algorithms.own as folder
 from stages.algorithms.losses import surrogates
 from stages.loops import own_method, rl
-from stages.loops.method import HYPERPARAMETERS, Method
+from stages.loops.method import Method
 
 SURROGATE = """
 import torch
@@ -85,17 +85,6 @@ def test_an_advantage_of_the_users_is_one_of_the_choice(write):
     result = rl.apply_choice("advantage", method, rewards, groups, counted=counted)
     assert result.tolist() == [-0.5, 0.0, 0.5, 0.0]
     assert method.compares_completions()
-
-
-def test_a_built_in_choice_is_its_numbers_and_a_row_of_the_table(monkeypatch):
-    monkeypatch.setitem(HYPERPARAMETERS["surrogate"], "mine", ("clip_low",))
-    row = (lambda new, old, weights, mask, low: (new * low, mask)), {"low": "clip_low"}
-    monkeypatch.setitem(rl.CHOICES["surrogate"], "mine", row)
-    method, grid = Method(surrogate="mine", clip_low=0.5), torch.ones(1, 2)
-    losses, _ = rl.apply_choice("surrogate", method, grid, grid, grid, grid > 0)
-    assert losses.tolist() == [[0.5, 0.5]]
-    with pytest.raises(ValueError, match=r"clip_high.*clip or dual_clip"):
-        Method(surrogate="mine", clip_high=0.5)
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -56,17 +56,18 @@ def test_a_stream_depends_on_step_and_problem_not_on_who_else_is_in_the_batch():
 def test_limits_of_truncated_steps_in_a_row_and_of_the_samplers_gap(monkeypatch):
     monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 3)
     drawn = collect()
+    cut = replace(drawn, samples=[replace(s, finish_reason="length") for s in drawn.samples])
     assert rollouts.count_truncated_steps(drawn, 2) == 0
-    cut = [replace(sample, finish_reason="length") for sample in drawn.samples]
-    assert rollouts.count_truncated_steps(replace(drawn, samples=cut), 1) == 2
+    assert rollouts.count_truncated_steps(cut, 1) == 2
     with pytest.raises(ValueError, match="max_new_tokens"):
-        rollouts.count_truncated_steps(replace(drawn, samples=cut), 2)
+        rollouts.count_truncated_steps(cut, 2)
     rollouts.check_sampler_gap(0.001)
     with pytest.raises(ValueError, match=r"0\.100"):
         rollouts.check_sampler_gap(0.1)
 
 
 def test_records_and_statistics_of_what_was_drawn():
+    """Other statistics are in `test_definitions`."""
     drawn = collect()
     shares = even_share(drawn.texts)
     correct = [share > 0.5 for share in shares]
@@ -75,10 +76,9 @@ def test_records_and_statistics_of_what_was_drawn():
     assert [(row.step, row.id, row.index) for row in rows[2:4]] == [(5, "p0", 2), (5, "p1", 0)]
     assert rows[7].completion_ids == drawn.samples[7].token_ids
     assert [row.correct for row in rows] == correct
-    result = rollouts.summarise_rollouts(drawn, judged, correct)  # the rest: test_definitions
-    lengths = [len(sample.token_ids) for sample in drawn.samples]
-    expected = {"reward/even": 0.25, "x": 3.0, "tokens/generated": sum(lengths)}
-    assert {key: result[key] for key in expected} == expected
+    result = rollouts.summarise_rollouts(drawn, judged, correct)
+    assert (result["reward/even"], result["x"]) == (0.25, 3.0)
+    assert result["tokens/generated"] == sum(len(sample.token_ids) for sample in drawn.samples)
     assert "reward/accuracy" not in rollouts.summarise_rollouts(drawn, judged, None)
     unchecked = replace(drawn, prompts=[replace(p, answer=None) for p in drawn.prompts])
     without = rollouts.make_rows(unchecked, 5, torch.tensor(shares), correct)
@@ -122,27 +122,21 @@ def score_plainly(models, batch):
     )
 
 
-def test_the_scorer_of_the_seed_scores_the_completions_at_hand(tmp_path):
+def test_a_reward_is_of_the_seeds_scorer_and_ones_own_function_and_missing_parts_are_refused(
+    tmp_path, monkeypatch
+):
+    with pytest.raises(ValueError, match=r"reward\.json"):
+        load_reward(tmp_path, 0, compute(), CPU, 6)
     batch = collect(prompts=PROMPTS[:2])
     (scores,) = score_plainly([save_scalar(tmp_path / "3/model", 0)], batch).tolist()
     save_scalar(tmp_path / "2/model", 1)
-    write(tmp_path, ("scorer", "answer"), model="reward")
+    own = lambda word: lambda prompt, text: float(len(word))  # noqa: E731
+    monkeypatch.setattr(reward_file, "load_own_function", own)
+    write(tmp_path, ("scorer", "answer", "own"), model="reward", own="brevity")
     result = load_reward(tmp_path, 3, compute(), CPU, 6)(batch)
-    assert result.totals == pytest.approx([2 * score for score in scores], abs=1e-4)
+    expected = [2 * (score + len("brevity")) for score in scores]
+    assert result.totals == pytest.approx(expected, abs=1e-4)
     assert result.parts["answer"] == [0.0] * 6
-
-
-def test_ones_own_function_is_loaded_by_its_file_and_missing_parts_are_refused(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(
-        reward_file, "load_own_function", lambda word: lambda prompt, text: float(len(word))
-    )
-    with pytest.raises(ValueError, match=r"reward\.json"):
-        load_reward(tmp_path, 0, compute(), CPU, 6)
-    write(tmp_path, ["own"], own="brevity")
-    batch = collect(prompts=PROMPTS[:2])
-    assert load_reward(tmp_path, 0, compute(), CPU, 6)(batch).totals == [14.0] * 6
     for kind, word in (("scorer", "reward"), ("own", "own/")):
         with pytest.raises(ValueError, match=word):
             write(tmp_path, [kind])
@@ -154,8 +148,8 @@ def test_an_ensemble_pays_the_aggregate_and_logs_how_far_its_members_disagree(tm
     scores = score_plainly([save_scalar(tmp_path / str(seed), seed) for seed in range(3)], batch)
     # Each prompt is read once, since all of its completions fit one row.
     read = sum(len(p.prompt_ids) for p in batch.prompts) + int(batch.mask().sum())
-    settings = compute(max_tokens=20)
-    actual = score_completions(scalar_head.load_ensemble(tmp_path, aggregate, settings, CPU), batch)
+    ensemble = scalar_head.load_ensemble(tmp_path, aggregate, compute(max_tokens=20), CPU)
+    actual = score_completions(ensemble, batch)
     assert actual.totals == pytest.approx(aggregate(scores).tolist(), abs=1e-4)
     assert actual.metrics == {
         "ensemble/disagreement": pytest.approx(scores.std(0, correction=0).mean().item(), abs=1e-4),

@@ -4,7 +4,6 @@ Losses and gradients of these loops are in `test_definitions`.
 """
 
 import dataclasses
-import logging
 import math
 from dataclasses import replace
 from functools import partial
@@ -26,7 +25,6 @@ from stages.loops import (
     reward,
     sft,
     training,
-    work,
 )
 from stages.loops.preference import PreferencePreset, expected_loss
 from stages.loops.process_reward import HardTargets, SoftTargets, compute_targets, measure_quality
@@ -56,13 +54,11 @@ def choose(rows=ROWS, seed=0, **changes):
 
 def test_demonstrations_are_chosen_by_number_task_and_as_documents():
     assert choose() == ROWS
-    assert len({row.id for row in choose(num_demonstrations=3)}) == 3
-    assert sorted(row.id for row in choose(num_demonstrations=8)) == [row.id for row in ROWS]
-    assert choose(num_demonstrations=3) == choose(num_demonstrations=3)
-    assert any(choose(num_demonstrations=3, seed=s) != choose(num_demonstrations=3) for s in (1, 2))
+    three = choose(num_demonstrations=3)
+    assert len({row.id for row in three}) == 3
+    assert any(choose(num_demonstrations=3, seed=s) != three for s in (1, 2))
     rows = [replace(row, task="judge" if i % 2 else "solve") for i, row in enumerate(ROWS)]
     assert choose(rows, tasks=["solve"]) == rows[::2]
-    assert choose(rows, tasks=["solve", "judge"]) == rows
     assert {row.task for row in choose(rows, tasks=["judge"], num_demonstrations=3)} == {"judge"}
     for row, document in zip(ROWS, choose(learn_prompt=True), strict=True):
         assert document.prompt_ids == row.prompt_ids[:1]
@@ -74,12 +70,10 @@ EPISODIC = replace(ROWS[0], completion_ids=[4, 5, 6, 9], insertions=[(2, (7, 8))
 
 
 def test_a_preset_has_epochs_and_a_rate_or_leaves_them_to_the_section():
-    section = SftConfig(num_epochs=1, batch_size=8, optim=OPTIM)
+    section = SftConfig(num_epochs=0, batch_size=8, optim=OPTIM)
     assert ALL.override(section) == section
     result = ALL.model_copy(update={"num_epochs": 4, "learning_rate": 0.5}).override(section)
     assert (result.num_epochs, result.optim.learning_rate, result.batch_size) == (4, 0.5, 8)
-    kept = SftConfig(num_epochs=0, batch_size=8, optim=OPTIM)
-    assert ALL.override(kept).num_epochs == 0
 
 
 def make_episode(index, **changes):
@@ -103,32 +97,25 @@ def test_distinct_episodes_that_succeeded_and_finished_are_demonstrations():
 
 
 def test_what_an_environment_wrote_is_context_and_is_not_learned():
-    model = load("llama")
-
-    def expected(row):
-        whole = plain_logprobs(model.eval(), row.prompt_ids, [4, 5, 7, 8, 6, 9])
-        return whole[[0, 1, 4, 5]]
-
-    config = SftConfig(num_epochs=1, batch_size=1, optim=OPTIM)
-    plain = expected(EPISODIC).mean().item()
-    (step,) = sft.train(Policy(load("llama"), compute(), PAD), [EPISODIC], [[0]], config)
-    assert step.metrics["loss/nll"] == pytest.approx(-plain, rel=1e-5)
+    model, ids = load("llama").eval(), [4, 5, 6, 9]
     pair = replace(
-        PAIRS[0], chosen_ids=[4, 5, 6, 9], chosen_insertions=[[2, [7, 8]]],
-        rejected_ids=[4, 9], rejected_insertions=[[1, [3]]],
+        PAIRS[0], prompt_ids=EPISODIC.prompt_ids, chosen_ids=ids, rejected_ids=[4, 9],
+        chosen_insertions=[[2, [7, 8]]], rejected_insertions=[[1, [3]]],
     )  # fmt: skip
-    without = replace(pair, chosen_insertions=None)
-    requests = ref_logprobs.list_pair_completions([pair, without])
-    result = ref_logprobs.compute(Policy(model, compute(), PAD), requests).tolist()
-    alone = plain_logprobs(model, pair.prompt_ids, [4, 5, 6, 9])
+    chosen = plain_logprobs(model, pair.prompt_ids, [4, 5, 7, 8, 6, 9])[[0, 1, 4, 5]]
     rejected = plain_logprobs(model, pair.prompt_ids, [4, 3, 9])[[0, 2]]
-    sums = [each.sum().item() for each in (expected(pair), rejected, alone, rejected)]
+    without = plain_logprobs(model, pair.prompt_ids, ids)
+    config = SftConfig(num_epochs=1, batch_size=1, optim=OPTIM)
+    (step,) = sft.train(Policy(load("llama"), compute(), PAD), [EPISODIC], [[0]], config)
+    assert step.metrics["loss/nll"] == pytest.approx(-chosen.mean().item(), rel=1e-5)
+    requests = ref_logprobs.list_pair_completions([pair, replace(pair, chosen_insertions=None)])
+    result = ref_logprobs.compute(Policy(model, compute(), PAD), requests).tolist()
+    sums = [each.sum().item() for each in (chosen, rejected, without, rejected)]
     assert result == pytest.approx(sums, abs=1e-4)
     assert abs(sums[0] - sums[2]) > 1e-3
     (group,) = preference.make_pair_groups([pair], [0])
-    assert [list(map(list, places)) for places in group.insertions] == [
-        [[2, (7, 8)]], [[1, (3,)]]
-    ]  # fmt: skip
+    sides = [[[place, list(ids)] for place, ids in side] for side in group.insertions]
+    assert sides == [pair.chosen_insertions, pair.rejected_insertions]
 
 
 # --- Pairs and unpaired examples
@@ -188,48 +175,14 @@ def test_a_mismatched_pair_is_a_prompt_with_the_next_rows_completion_in_rotation
     assert mismatched(4) == []
 
 
-def test_each_step_of_kto_has_its_reference_point_and_sides_that_it_lacks_are_not_logged():
-    rows, schedule = kto.make_unpaired_examples(PAIRS[:3]), [[0, 2, 4], [1, 4, 3]]
-    config = preference.PreferenceConfig(
-        num_epochs=1, batch_size=3, num_checkpoints=0, optim=OPTIM | {"learning_rate": 1e-9}
-    )
-    model, other = load("llama"), load("llama", 1)
-    loss = PreferencePreset(kind="kto", beta=0.1)
-    reference = kto.compute_reference(Policy(other, compute(), PAD), rows, schedule)
-    steps = list(kto.train(Policy(model, compute(), PAD), rows, reference, schedule, loss, config))
-    for step, numbers in zip(steps, schedule, strict=True):
-        ratios = []
-        for i, j in zip(numbers, [*numbers[1:], numbers[0]], strict=True):
-            ids = rows[i].prompt_ids, rows[j].completion_ids
-            ratios.append((plain_logprobs(model, *ids) - plain_logprobs(other, *ids)).sum().item())
-        point = max(0.0, sum(ratios) / 3)
-        assert step.metrics["kl/reference_point"] == pytest.approx(point, rel=1e-4, abs=1e-5)
-    assert "log_ratios/rejected" not in steps[0].metrics
-
-
-def pairs(margin, chosen=-2.0):
-    """One pair whose log-ratio margin is `margin`."""
-    logprobs = torch.tensor([chosen], dtype=torch.float64)
-    return PairLogprobs(
-        logprobs + margin, logprobs, logprobs, logprobs, torch.tensor([3]), torch.tensor([3])
-    )
-
-
-def test_the_expected_loss_by_hand_and_of_a_sure_pair_among_others():
-    dpo, label = PreferencePreset(kind="sigmoid", beta=1.0), torch.tensor([0.6]).double()
-    # sigmoid(log 3) is 3/4: 0.6 * -log 0.75 + 0.4 * -log 0.25
-    losses, margins = expected_loss(dpo, pairs(math.log(3)), label)
-    assert losses.item() == pytest.approx(0.6 * 0.2876821 + 0.4 * 1.3862944, abs=1e-6)
-    assert margins.item() == pytest.approx(math.log(3))
-    # A chosen completion that the reference excludes: turned round, the loss is infinite.
-    excluded = torch.tensor([-torch.inf]).double()
-    certain = pairs(0.5)._replace(chosen_ref_logprobs=excluded)
-    hinge = PreferencePreset(kind="hinge", beta=1.0)
-    alone, _ = preference.compute_pair_losses(hinge, certain)
-    assert alone.item() == 0
-    both = PairLogprobs(*map(torch.cat, zip(certain, pairs(0.2), strict=True)))
-    result, _ = expected_loss(hinge, both, torch.tensor([1.0, 0.6]).double())
-    assert result[0].item() == alone.item()
+def test_the_loss_of_a_sure_pair_is_finite_beside_others_where_its_reverse_is_not():
+    """The reference excludes its chosen completion: turned round, the loss is infinite."""
+    log, lengths = torch.tensor([-1.0, -2.0]), torch.tensor([3, 3])
+    excluded = torch.tensor([-torch.inf, -2.0])
+    hinge, sure = PreferencePreset(kind="hinge", beta=1.0), torch.tensor([1.0, 0.6])
+    pairs = PairLogprobs(log + 0.5, log, excluded, log, lengths, lengths)
+    losses, _ = expected_loss(hinge, pairs, sure)
+    assert losses[0] == preference.compute_pair_losses(hinge, pairs)[0][0] == 0
 
 
 @pytest.mark.parametrize(
@@ -243,19 +196,19 @@ def test_the_expected_loss_by_hand_and_of_a_sure_pair_among_others():
     ],
 )
 def test_a_warning_where_both_sides_end_below_the_reference(chosen, rejected, fell, caplog):
-    names = ("log_ratios/chosen", "log_ratios/rejected")
     history = [
-        {name: values[i] for name, values in zip(names, (chosen, rejected), strict=True)
-         if i < len(values)} | {"tokens/trained": 2, "margin/accuracy": 0.75}
-        for i in range(len(chosen))
-    ]  # fmt: skip
-    with caplog.at_level(logging.WARNING):
-        summary = preference.summarise(history)
-    assert summary["both_logprobs_fell"] is fell
-    assert bool(caplog.messages) is fell
+        {
+            "log_ratios/chosen": a,
+            "log_ratios/rejected": b,
+            "tokens/trained": 2,
+            "margin/accuracy": 1,
+        }
+        for a, b in zip(chosen, rejected, strict=True)
+    ]
+    summary = preference.summarise(history)
+    assert summary["both_logprobs_fell"] is bool(caplog.messages) is fell
     assert summary["trained_tokens"] == 2 * len(chosen)
-    ends = [sum(v[-2:]) / 2 if len(v) == 20 else v[-1] if v else None for v in (chosen, rejected)]
-    assert [summary["final_chosen_log_ratio"], summary["final_rejected_log_ratio"]] == ends
+    assert summary["final_chosen_log_ratio"] == (chosen[-1] if chosen else None)
 
 
 # --- Reward models
@@ -350,37 +303,28 @@ def test_steps_after_the_first_error_and_solutions_without_labels_do_not_count()
         next(steps)
 
 
-QUALITY = [labelled([1.0, 0.25], "a", [True, False]), labelled([0.0, None], "b", [False, False])]
-SCORES = [[0.9, 0.6], [0.7, 0.1]]
-
-
 def test_agreement_of_scores_with_labels_and_the_truth_by_hand():
-    result = measure_quality(QUALITY, SCORES, HARD)
-    log = math.log
-    # Labels: right 0.9 and 0.6, wrong 0.7.
+    """Labels: right 0.9 and 0.6, wrong 0.7; truth: right 0.9, wrong 0.6, 0.7 and 0.1."""
+    rows = [labelled([1.0, 0.25], "a", [True, False]), labelled([0.0, None], "b", [False, False])]
+    scores, log = [[0.9, 0.6], [0.7, 0.1]], math.log
+    result = measure_quality(rows, scores, HARD)
     assert result["labels"] == {
         "steps": 3, "right_share": pytest.approx(2 / 3), "balanced_accuracy": pytest.approx(0.5),
         "negative_log_likelihood": pytest.approx(-(log(0.9) + log(0.6) + log(0.3)) / 3),
         "auroc": pytest.approx(0.5), "auroc_within_problem": None,
     }  # fmt: skip
-    # Truth: right 0.9, wrong 0.6, 0.7 and 0.1, of which 0.1 is called wrong.
     assert result["truth"]["balanced_accuracy"] == pytest.approx((1 + 1 / 3) / 2)
     assert (result["truth"]["auroc"], result["truth"]["auroc_within_problem"]) == (1.0, 1.0)
-    soft = measure_quality(QUALITY, SCORES, SOFT)["labels"]
+    soft = measure_quality(rows, scores, SOFT)["labels"]
     assert soft["right_share"] == pytest.approx(1 / 3)
     expected = -(log(0.9) + 0.25 * log(0.6) + 0.75 * log(0.4) + log(0.3)) / 3
     assert soft["negative_log_likelihood"] == pytest.approx(expected)
-    # A part of a solution without a label or a truth is compared with nothing.
-    parts = [labelled([None, 1.0, 0.25], "a", [None, True, False]), QUALITY[1]]
-    assert (
-        measure_quality(parts, [[0.2, *SCORES[0]], SCORES[1]], HARD)["labels"] == result["labels"]
-    )
-    unknown = [dataclasses.replace(row, true_labels=None) for row in QUALITY]
-    assert measure_quality(unknown, SCORES, SOFT)["truth"] == {"steps": 0}
-    # Scores that know the problem alone
-    rows = [labelled([1.0, 1.0, 0.0], "a"), labelled([0.0, 0.0, 1.0], "b")]
-    result = measure_quality(rows, [[0.9] * 3, [0.1] * 3], SOFT)["labels"]
-    assert (result["auroc"], result["auroc_within_problem"]) == (pytest.approx(6 / 9), 0.5)
+    # A step without a label and a truth is compared with nothing.
+    parts = [labelled([None, 1.0, 0.25], "a", [None, True, False]), rows[1]]
+    with_more = measure_quality(parts, [[0.2, 0.9, 0.6], scores[1]], HARD)
+    assert (with_more["labels"], with_more["truth"]) == (result["labels"], result["truth"])
+    unknown = [dataclasses.replace(row, true_labels=None) for row in rows]
+    assert measure_quality(unknown, scores, SOFT)["truth"] == {"steps": 0}
 
 
 def test_the_share_of_solutions_whose_last_step_alone_is_lowest():
@@ -392,22 +336,18 @@ def test_the_share_of_solutions_whose_last_step_alone_is_lowest():
 # --- Steps
 
 
-def test_every_row_once_an_epoch_in_a_fresh_order_which_the_seed_decides():
-    steps = epochs.batches(7, 2, 3, seed=0)
+@pytest.mark.parametrize("seed", range(4))
+def test_every_row_comes_once_an_epoch_in_a_fresh_order_and_never_twice_in_a_step(seed):
+    steps = epochs.batches(7, 2, 3, seed)
     assert [len(step) for step in steps] == [3, 3, 1, 3, 3, 1]
     first, second = list(chain(*steps[:3])), list(chain(*steps[3:]))
     assert sorted(first) == sorted(second) == list(range(7))
     assert first != second
-    assert epochs.batches(7, 4, 3, seed=0)[:3] == steps[:3] != epochs.batches(7, 1, 3, seed=1)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_endless_batches_pass_over_all_rows_before_any_comes_again_and_never_twice(seed):
-    steps = draws(5, num_steps=10, batch_size=3, seed=seed)
-    assert all(len(set(step)) == 3 for step in steps)
-    order = list(chain(*steps))
-    for start in range(0, 30, 5):
-        assert sorted(order[start : start + 5]) == list(range(5))
+    assert epochs.batches(7, 4, 3, seed)[:6] == steps != epochs.batches(7, 2, 3, seed + 1)
+    endless = draws(5, num_steps=10, batch_size=3, seed=seed)
+    assert all(len(set(step)) == 3 for step in endless)
+    order = list(chain(*endless))
+    assert all(sorted(order[n : n + 5]) == list(range(5)) for n in range(0, 30, 5))
 
 
 def test_a_budget_ends_with_the_step_that_reaches_it_in_whatever_epoch():
@@ -438,16 +378,10 @@ def test_intermediate_policies_are_evenly_spaced_and_never_the_last(num_steps, n
     assert training.spaced_steps(num_steps, number) == expected
 
 
-@torch.no_grad()
-def logits(model):
-    return model.eval()(torch.tensor([[3, 4, 5, 6]])).logits
-
-
 def watch(steps, model, seen):
-    """The steps; `seen` are the logits after each."""
+    """The steps; `seen` are the weights after each."""
     for step in steps:
-        seen[step.index + 1] = logits(model)
-        model.train()
+        seen.append({name: value.clone() for name, value in policy.merged_weights(model)})
         yield step
 
 
@@ -455,45 +389,27 @@ def watch(steps, model, seen):
 def test_an_intermediate_policy_is_that_after_its_step_and_training_goes_on_the_same(
     rank, tmp_path
 ):
-    schedule, config = [[0, 1]] * 4, SftConfig(num_epochs=1, batch_size=2, optim=OPTIM)
-    finals, seen, words = [], {}, model_tokenizer.train_tokenizer(["3 + 4 = 7"], 700)
-    for kept in ([], [1, 3]):
-        model, scratch = load("llama"), tmp_path / str(len(kept))
-        scratch.mkdir()
+    words, seen = model_tokenizer.train_tokenizer(["3 + 4 = 7"], 700), []
+    config = SftConfig(num_epochs=1, batch_size=2, optim=OPTIM)
+    for number in (0, 2):
+        model, folder = load("llama"), tmp_path / str(number)
         row_policy.add_adapters(model, LoraConfig(rank=rank, alpha=8), 0)
-        save = partial(policy.save_model, model, words)
+        outputs = folder / "saved", folder / "logged"
+        outputs[1].mkdir(parents=True)
         with journal.writing(tmp_path / "journal.jsonl") as log:
-            outputs = scratch / "saved", scratch / "logged"
-            run = make_run(seed=len(kept), folder=scratch, log=log, outputs=outputs)
-            outputs[1].mkdir()
-            steps = sft.train(Policy(model, compute(), PAD), ROWS, schedule, config, run.resume())
-            run.record(watch(steps, model, seen), total=4, num_checkpoints=len(kept), save=save)
+            run = make_run(seed=number, folder=folder, log=log, outputs=outputs)
+            learner, state = Policy(model, compute(), PAD), run.resume()
+            steps = sft.train(learner, ROWS, [[0, 1]] * 4, config, state)
+            save = partial(policy.save_model, model, words)
+            run.record(watch(steps, model, seen), total=4, num_checkpoints=number, save=save)
             run.write_policy(save)
-        finals.append(dict(policy.merged_weights(model)))
-        folder = scratch / "logged/checkpoints"
-        assert sorted(path.name for path in folder.glob("*")) == [f"step-{n:04d}" for n in kept]
-    assert all(torch.equal(weight, finals[1][name]) for name, weight in finals[0].items())
-    for step in (1, 3):
-        path = tmp_path / f"2/logged/checkpoints/step-{step:04d}"
-        again = logits(policy.load_policy(path, compute(), CPU))
-        torch.testing.assert_close(again, seen[step], rtol=1e-4, atol=1e-4)
-        assert not torch.allclose(again, seen[4])
-
-
-def test_passes_add_up_beside_the_sizes_of_models_that_did_nothing():
-    steps = [
-        work.count_passes("policy", "trained", positions=5, outputs=2) | {"loss": 1.0},
-        work.count_passes("policy", "trained", positions=7, outputs=3)
-        | work.count_passes("policy", "read", positions=1),
-    ]
-    assert work.sum_work(steps, {"policy": {"parameters": 9}, "reference": {"parameters": 8}}) == {
-        "policy": {
-            "parameters": 9,
-            "trained": {"positions": 12, "outputs": 5},
-            "read": {"positions": 1, "outputs": 0},
-        },
-        "reference": {"parameters": 8},
-    }
+    assert all(torch.equal(seen[7][name], weight) for name, weight in seen[3].items())
+    paths = sorted((outputs[1] / "checkpoints").glob("*"))
+    assert [path.name for path in paths] == ["step-0001", "step-0003"]
+    for path, weights in zip(paths, (seen[0], seen[2]), strict=True):
+        again = dict(policy.merged_weights(policy.load_policy(path, compute(), CPU)))
+        for name, weight in again.items():
+            torch.testing.assert_close(weight, weights[name], rtol=1e-4, atol=1e-5)
 
 
 # --- Refusals

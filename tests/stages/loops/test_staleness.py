@@ -226,44 +226,33 @@ def test_a_run_whose_sampler_is_killed_resumes_to_the_bit(resumed, tmp_path, mon
     assert rest == (expected[2:], final)
 
 
-@pytest.mark.parametrize(
-    ("raised", "error", "word"),
-    [(ValueError("another prompt"), ValueError, "another prompt"),
-     (OSError("no folder"), RuntimeError, "OSError")],
-)  # fmt: skip
-def test_an_error_of_the_sampler_is_an_error_of_the_run(raised, error, word, tmp_path, monkeypatch):
-    monkeypatch.setenv(overlap.SAMPLERS, "1")
-    game = Game(tmp_path, 1)
+ERRORS = [(ValueError("another prompt"), ValueError), (OSError("no folder"), RuntimeError)]
 
-    def refuse(*_, **__):
+
+@pytest.mark.parametrize(("raised", "error"), ERRORS, ids=str)
+def test_an_error_of_the_sampler_is_an_error_of_the_run(raised, error, tmp_path, monkeypatch):
+    def fail(*_, **__):
         raise raised
 
-    game.sampler.sampler.sample = refuse
-    with pytest.raises(error, match=word):
+    monkeypatch.setenv(overlap.SAMPLERS, "1")
+    game = Game(tmp_path, 1)
+    game.sampler.sampler.sample = fail
+    with pytest.raises(error, match=str(raised)):
         next(game.steps)
+    process = overlap.fork_sampler(fail)  # where its trainer cannot be loaded
+    try:
+        process.request([0, [0], True])
+        with pytest.raises(error, match=str(raised)):
+            process.receive()
+    finally:
+        process.close()
+    assert not psutil.pid_exists(process.pid)
 
 
 def test_another_number_of_samplers_is_refused(monkeypatch):
     monkeypatch.setenv(overlap.SAMPLERS, "2")
     with pytest.raises(ValueError, match="POSTTRAIN_SAMPLERS"):
         overlap.read_samplers()
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"), [(ValueError, ValueError), (MemoryError, RuntimeError)]
-)
-def test_what_cannot_be_loaded_there_is_an_error_of_the_first_answer(error, expected):
-    def load_trainer():
-        raise error("no memory for it")
-
-    process = overlap.fork_sampler(load_trainer)
-    try:
-        process.request([0, [0], True])
-        with pytest.raises(expected, match="no memory for it"):
-            process.receive()
-    finally:
-        process.close()
-    assert not psutil.pid_exists(process.pid)
 
 
 PROGRAM = """
