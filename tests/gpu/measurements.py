@@ -1,8 +1,13 @@
 """What is measured on a GPU: every function yields rows of the table, the same on any scale."""
 
+import copy
+import importlib.util
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,19 +17,24 @@ from transformers import PreTrainedModel
 
 from stages.algorithms import flops
 from stages.algorithms.flops import Passes
+from stages.engines import vllm
 from stages.engines.transformers import TransformersSampler
+from stages.engines.vllm_policy import PolicySampler
 from stages.loops import rl, sft
 from stages.loops.method import GroupRlConfig, Settings
+from stages.loops.rl import Minibatch, TokenGrids
 from stages.loops.rollouts import RlModels, Rollouts, Task
-from stages.models import policy, row_policy, size
-from stages.models.batch import Group, eval_no_grad, make_batch
+from stages.models import device as devices
+from stages.models import policy, row_policy, sharding, size
+from stages.models.batch import Batch, Group, eval_no_grad, make_batch
 from stages.models.policy import Policy
 from stages.models.row_policy import LoraConfig
-from stages.optim import OptimConfig
+from stages.optim import OptimConfig, make_adamw, step_optimizer
 from stages.planning import cost
 from stages.planning.cost import Trial
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards.completion_rewards import CompletionRewards
+from stages.runtime import ranks
 from tests import presets
 from tests.gpu.scales import COMPUTE, Scale, build, token_ids
 
@@ -63,9 +73,7 @@ def prepared(config, device: torch.device, **changes: bool) -> PreTrainedModel:
 def bits(scale: Scale, device: torch.device) -> Iterator[Row]:
     """(a) Log-probs in bfloat16; the same bits twice, compiled or not, recomputed or not."""
     model = prepared(scale.trained, device)
-    ids = token_ids(min(1024, scale.sft_tokens), scale.trained)
-    group = Group(prompt_ids=ids[:PROMPT], completions=[ids[PROMPT:]], indices=[0])
-    batch = make_batch([[group]], 0, device)
+    batch = _batch(scale, [min(1024, scale.sft_tokens)], device)
     with eval_no_grad(model):
         low = Policy(model)(batch, temperature=1.0).logprobs
         with torch.autocast(device.type, enabled=False):
@@ -108,7 +116,7 @@ FAST = {"compile": True, "gradient_checkpointing": False}
 
 
 def training(scale: Scale, device: torch.device) -> Iterator[Row]:
-    """(b) Speed and memory of SFT on one long row a step."""
+    """(b) Speed, memory and profile of SFT on one long row a step."""
     model = prepared(scale.trained, device, **FAST)
     sizes, counted = size.count_matrices(model), scale.sft_tokens - PROMPT
     steps = _sft(model, scale, scale.steps + 2)
@@ -125,10 +133,56 @@ def training(scale: Scale, device: torch.device) -> Iterator[Row]:
     )  # fmt: skip
     if device.type == "cuda":
         yield _memory(torch.cuda.max_memory_allocated(), scale)
+    yield _profile("A step of SFT", lambda: next(steps))
+
+
+def _profile(name: str, run: Callable[[], object]) -> str:
+    """The ten kernels that take most time, as lines of text."""
+    with torch.profiler.profile() as profile:
+        run()
+    on_gpu = torch.cuda.is_available()
+
+    def spent(event: Any) -> float:
+        return event.self_device_time_total if on_gpu else event.self_cpu_time_total
+
+    events = sorted(profile.key_averages(), key=spent, reverse=True)
+    whole = sum(map(spent, events))
+    lines = [f"{spent(e) / 1000:9.2f} ms {e.count:6} x {e.key:.90}" for e in events[:10]]
+    return "\n".join([f"{name}, {whole / 1000:.1f} ms of kernels:", *lines])
+
+
+def update_speed(scale: Scale, device: torch.device) -> Iterator[Row]:
+    """(d) Tokens a second of a policy gradient step: both passes and the optimizer."""
+    model = prepared(scale.trained, device, **FAST).train()
+    policy_model, optimizer = Policy(model), make_adamw(model, OPTIM)
+    batch = _batch(scale, [scale.update_tokens // 4] * 4, device)
+    zeros = torch.zeros(batch.mask.shape, device=device)
+    grids = TokenGrids(sampler_logprobs=zeros, advantages=zeros + 1.0, right=batch.mask)
+    number = int(batch.mask.sum())
+    minibatch = Minibatch(
+        batches=[batch], num_tokens=number, num_sequences=4, num_right_tokens=number
+    )
+    sizes = GroupRlConfig(
+        num_steps=1, prompts_per_step=4, group_size=2, temperature=1.0, num_checkpoints=0,
+        max_new_tokens=batch.mask.shape[1], optim=OPTIM,
+    )  # fmt: skip
+    settings = Settings(config=sizes, method=presets.method("dr_grpo"), seed=0)
+
+    def step() -> None:
+        new = policy_model(batch, temperature=1.0, entropy_gradient=False)
+        old = new.logprobs.detach()
+        loss, _ = rl.policy_loss(new, old, grids, batch.mask, minibatch, settings)
+        loss.backward()
+        step_optimizer(optimizer, OPTIM, 0, 1)
+
+    step()
+    seconds = _time(lambda: [step() for _ in range(scale.steps)], device) / scale.steps
+    yield _speed("RL update, 0.6B, 16k", number / seconds, 24_000)
+    yield _profile("An update", step)
 
 
 def rollouts(scale: Scale, device: torch.device) -> Iterator[Row]:
-    """(c) Tokens a second of the sampler; no token ends a completion."""
+    """(c) Tokens a second of the samplers; no token ends a completion of the own one."""
     model, rows = prepared(scale.sampled, device), scale.prompts * scale.samples
     name = "rollouts, 1.5B, 512 x 512"
     for is_fixed in (True, False):
@@ -139,6 +193,31 @@ def rollouts(scale: Scale, device: torch.device) -> Iterator[Row]:
         rate = _sampling_rate(sampler, scale, device)
         yield _speed(f"{name}, own sampler{', without a graph' * (not is_fixed)}", rate,
                      None if not is_fixed else 30_000)  # fmt: skip
+    del model, sampler
+    if (missing := missing_vllm()) is not None:
+        yield missing
+        return
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    with tempfile.TemporaryDirectory() as folder:
+        _write_config(scale, folder)
+        engine = vllm.start_vllm(
+            folder, dtype="bfloat16", max_model_len=PROMPT + scale.new_tokens, load_format="dummy"
+        )
+        yield _speed(f"{name}, vLLM", _sampling_rate(engine, scale, device), None)
+        engine.close()
+
+
+def missing_vllm() -> str | None:
+    """Why vLLM is not measured; None: it is installed."""
+    return None if importlib.util.find_spec("vllm") else "vLLM is not installed: not measured."
+
+
+def _write_config(scale: Scale, folder: str) -> None:
+    """All that vLLM reads where the policy brings the weights, or none are needed."""
+    config = copy.deepcopy(scale.sampled)
+    config.architectures, config.eos_token_id = ["Qwen2ForCausalLM"], _list_ends(scale)
+    config.save_pretrained(folder)
 
 
 def _list_ends(scale: Scale) -> list[int]:
@@ -163,44 +242,95 @@ def _sampling_rate(sampler: Any, scale: Scale, device: torch.device) -> float:
 
 
 def reinforcement(scale: Scale, device: torch.device) -> Iterator[Row]:
-    """(d) Five steps of GRPO with LoRA."""
-    model, num_prompts = prepared(scale.sampled, device, **FAST), max(2, scale.prompts // 4)
-    disable = row_policy.add_adapters(model, LoraConfig(rank=scale.lora_rank, alpha=32), 0)
-    sampler = TransformersSampler(
-        model=model, eos_ids=frozenset(_list_ends(scale)), pad_id=0, max_batch=512,
-        check_every=16, has_fixed_shapes=True,
-    )  # fmt: skip
-    compute = COMPUTE.model_copy(update=FAST | {"max_tokens": 8192})
-    models = RlModels(
-        policy=Policy(model, compute, 0, disable), reference=None, sampler=sampler,
-        decode=lambda ids: " ".join(map(str, ids)),
-    )  # fmt: skip
-    prompts = [
-        Prompt(
-            id=str(i), task="solve", question="", prompt="", answer="",
-            prompt_ids=token_ids(PROMPT, scale.sampled, i),
-        )
-        for i in range(num_prompts)
-    ]  # fmt: skip
-    task = Task(prompts=prompts, reward=_reward_even, check_answers=None)
-    sizes = GroupRlConfig(
-        num_steps=5, prompts_per_step=num_prompts, group_size=scale.samples, temperature=1.0,
-        num_checkpoints=0, max_new_tokens=scale.new_tokens, optim=OPTIM,
-    )  # fmt: skip
-    settings = Settings(config=sizes, method=presets.method("dr_grpo"), seed=0)
-    starts, gaps = [time.perf_counter()], list[float]()
-    for step in rl.train(models, task, [range(num_prompts)] * sizes.num_steps, settings):
-        if "sampling/logprob_gap" in step.metrics:  # a step without a gradient has none
-            gaps.append(float(step.metrics["sampling/logprob_gap"]))
-        starts.append(time.perf_counter())
+    """(e) Five steps of GRPO with LoRA; vLLM samples where it is installed."""
+    lora = LoraConfig(rank=scale.lora_rank, alpha=32)
+    model = prepared(scale.sampled, device, **FAST)
+    disable = row_policy.add_adapters(model, lora, 0)
+    missing, num_prompts = missing_vllm(), max(2, scale.prompts // 4)
+    if missing is not None:
+        yield missing
+    with tempfile.TemporaryDirectory() as folder:
+        _write_config(scale, folder)
+        if missing is None:
+            sampler: Any = PolicySampler(
+                policy=model, source=(folder, None), compute=COMPUTE, num_trained=1,
+                max_length=PROMPT + scale.new_tokens,
+            )  # fmt: skip
+        else:
+            sampler = TransformersSampler(
+                model=model, eos_ids=frozenset(_list_ends(scale)), pad_id=0, max_batch=512,
+                check_every=16, has_fixed_shapes=True,
+            )  # fmt: skip
+        refreshes, sleeps = list[float](), list[float]()
+        for name, times in (("_wake_and_refresh", refreshes), ("sleep", sleeps)):
+            if (call := getattr(sampler, name, None)) is not None:
+                setattr(sampler, name, partial(_record_time, call, times, device))
+        compute = COMPUTE.model_copy(update=FAST | {"max_tokens": 8192})
+        actor = RlModels(
+            policy=Policy(model, compute, 0, disable), reference=None, sampler=sampler,
+            decode=lambda ids: " ".join(map(str, ids)),
+        )  # fmt: skip
+        task = Task(
+            prompts=[
+                Prompt(
+                    id=str(i), task="solve", question="", prompt="", answer="",
+                    prompt_ids=token_ids(PROMPT, scale.sampled, i),
+                )
+                for i in range(num_prompts)
+            ],
+            reward=_reward_even, check_answers=None,
+        )  # fmt: skip
+        sizes = GroupRlConfig(
+            num_steps=5, prompts_per_step=num_prompts, group_size=scale.samples, temperature=1.0,
+            num_checkpoints=0, max_new_tokens=scale.new_tokens, optim=OPTIM,
+        )  # fmt: skip
+        method = presets.method("dr_grpo").for_engine("vllm" if missing is None else "transformers")
+        settings = Settings(config=sizes, method=method, seed=0)
+        starts, gaps = [time.perf_counter()], list[float]()
+        for step in rl.train(actor, task, [range(num_prompts)] * sizes.num_steps, settings):
+            if "sampling/logprob_gap" in step.metrics:  # a step without a gradient has none
+                gaps.append(float(step.metrics["sampling/logprob_gap"]))
+            starts.append(time.perf_counter())
+        if missing is None:
+            sampler.close()
     steps = np.diff(starts)
     yield _at_most("GRPO, 1.5B, LoRA: seconds a step, without the first", steps[1:].mean(), "s")
     yield _at_most("sampler's log-probs against the trainer's, mean", max(gaps), "nats", 0.02)
+    if refreshes:
+        yield _at_most("wake-up and weight transfer", 1000 * max(refreshes[1:]), "ms", 1000)
+        yield _at_most("sleep", 1000 * max(sleeps), "ms")
 
 
 def _reward_even(batch: Rollouts) -> CompletionRewards:
     samples = [sample.token_ids for sample in batch.samples]
     return CompletionRewards(totals=[sum(i % 2 for i in ids) / len(ids) for ids in samples])
+
+
+def _record_time(call: Callable[..., Any], times: list[float], device: Any, *words: Any) -> None:
+    times.append(_time(lambda: call(*words), device))
+
+
+def two_gpus(scale: Scale, device: torch.device) -> Iterator[Row]:
+    """(f) SFT in this process and another one, each with a half of all weights.
+
+    In a process of its own: `device` is "cuda" without having been used, so that a fork has it too.
+    """
+    if device.type == "cuda" and torch.cuda.device_count() < 2:
+        yield "One GPU: two were not measured."
+        return
+    rates: list[float] = []
+
+    def work(_: int) -> None:
+        here = devices.setup(COMPUTE)
+        learner = sharding.shard_model(Policy(prepared(scale.trained, here), COMPUTE, 0))
+        steps = _sft_steps(learner, scale, scale.steps + 1, rows=2)
+        next(steps)
+        seconds = _time(lambda: [next(steps) for _ in range(scale.steps)], here)
+        rates.append(2 * scale.sft_tokens * scale.steps / seconds)
+
+    with tempfile.TemporaryDirectory() as folder, ranks.joined(work, 2, Path(folder)) as rank:
+        work(rank)
+    yield _speed("SFT, 0.6B, a row of 8k in each of two processes", rates[0], None)
 
 
 def _memory(peak: int, scale: Scale) -> Measurement:
@@ -229,12 +359,31 @@ def predicted_peak(scale: Scale) -> int:
 
 
 def _sft(model: PreTrainedModel, scale: Scale, number: int) -> Iterator[object]:
+    return _sft_steps(Policy(model, COMPUTE, 0), scale, number)
+
+
+def _sft_steps(learner: Policy, scale: Scale, number: int, rows: int = 1) -> Iterator[object]:
     ids = token_ids(scale.sft_tokens, scale.trained)
-    row = Demonstration(
-        id="", task="solve", prompt="", prompt_ids=ids[:PROMPT], completion="",
-        completion_ids=ids[PROMPT:],
-    )  # fmt: skip
-    return sft.train(Policy(model, COMPUTE, 0), [row], [[0]] * number, SFT)
+    demonstrations = [
+        Demonstration(
+            id=str(i), task="solve", prompt="", prompt_ids=ids[:PROMPT], completion="",
+            completion_ids=ids[PROMPT:],
+        )
+        for i in range(rows)
+    ]  # fmt: skip
+    return sft.train(learner, demonstrations, [range(rows)] * number, SFT)
+
+
+def _batch(scale: Scale, lengths: list[int], device: torch.device) -> Batch:
+    groups = [
+        Group(
+            prompt_ids=token_ids(PROMPT, scale.trained, i),
+            completions=[token_ids(n - PROMPT, scale.trained, 100 + i) if n > PROMPT else [2]],
+            indices=[i],
+        )
+        for i, n in enumerate(lengths)
+    ]
+    return make_batch([[group] for group in groups], 0, device)
 
 
 def _speed(name: str, rate: float, target: int | None) -> Measurement:
@@ -259,6 +408,13 @@ def _time(run: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-PARTS: tuple[Callable[[Scale, torch.device], Iterator[Row]], ...]
-PARTS = (bits, training, rollouts, reinforcement)
-"""The first says whether the others are worth anything."""
+PARTS: dict[str, tuple[Callable[[Scale, torch.device], Iterator[Row]], int]] = {
+    "bits": (bits, 130),
+    "training": (training, 100),
+    "rollouts": (rollouts, 160),
+    "update": (update_speed, 50),
+    "reinforcement": (reinforcement, 150),
+    "two_gpus": (two_gpus, 70),
+}
+"""Name -> what is measured, and its limit in seconds; the first says whether the others are worth
+anything."""

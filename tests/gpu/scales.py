@@ -38,11 +38,13 @@ class Scale:
     """What is measured how large."""
 
     trained: PreTrainedConfig
-    """Of SFT."""
+    """Of SFT and of the update of reinforcement learning."""
     sampled: PreTrainedConfig
     """Of rollouts, and of what is sent to the sampler."""
     sft_tokens: int
     """In a row, of which there is one in a step."""
+    update_tokens: int
+    """Of completions in an update, in four rows."""
     prompts: int
     samples: int
     new_tokens: int
@@ -53,13 +55,13 @@ class Scale:
 
 
 REAL = Scale(
-    trained=QWEN3_06B, sampled=QWEN25_15B, sft_tokens=8192, prompts=64,
+    trained=QWEN3_06B, sampled=QWEN25_15B, sft_tokens=8192, update_tokens=16_384, prompts=64,
     samples=8, new_tokens=512, steps=5,
     lora_rank=32,
 )  # fmt: skip
 TINY = Scale(
     trained=Qwen3Config(**SMALL, head_dim=16), sampled=Qwen2Config(**SMALL), sft_tokens=96,
-    prompts=2, samples=2, new_tokens=8, steps=1,
+    update_tokens=128, prompts=2, samples=2, new_tokens=8, steps=1,
     lora_rank=4,
 )  # fmt: skip
 COMPUTE = ComputeConfig(
