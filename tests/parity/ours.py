@@ -1,6 +1,6 @@
 """Our side: the functions that the loops are made of, on given token ids and weights."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.loops import state
-from stages.loops.work import Step
 from stages.models.batch import Batch, Group, micro_batches
 
 
@@ -35,18 +34,16 @@ def computed(
     return Computed(loss=value.item(), gradients=gradients(model))
 
 
-def take_step(
-    monkeypatch: pytest.MonkeyPatch, model: PreTrainedModel, steps: Iterator[Step], name: str
-) -> tuple[Computed, Step]:
-    """The one step of a loop: its loss, by its name among the metrics, and `model`'s gradients."""
+def watch(monkeypatch: pytest.MonkeyPatch, loop: Any, model: PreTrainedModel) -> list[Weights]:
+    """The gradients of `model` at each optimizer step that `loop` takes, as it takes them."""
     seen: list[Weights] = []
-    update = state.step_optimizer
+    # A loop that has no optimizer step of its own leaves it to `optimise`.
+    loop = loop if hasattr(loop, "step_optimizer") else state
+    update = loop.step_optimizer
 
     def spy(*args: Any) -> dict[str, float]:
         seen.append(gradients(model))
         return update(*args)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(state, "step_optimizer", spy)
-        (step,) = steps
-    return Computed(loss=step.metrics[name], gradients=seen[0]), step
+    monkeypatch.setattr(loop, "step_optimizer", spy)
+    return seen

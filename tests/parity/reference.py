@@ -21,10 +21,10 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCD"
 assert len(LETTERS) == VOCAB - 2
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer(padding: int = PAD) -> PreTrainedTokenizerFast:
     """End of sequence is 1, letters from 2: the vocabulary of `tiny_checkpoints`."""
     letters = {letter: i for i, letter in enumerate(LETTERS, start=2)}
-    vocab = {"<pad>": PAD, "<eos>": EOS} | letters
+    vocab = {"<pad>": padding, "<eos>": EOS} | letters
     inner = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     inner.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>")

@@ -8,7 +8,7 @@ import torch
 Weights = dict[str, torch.Tensor]
 # float32 on both sides: TRL's output layer computes in float32 whatever the model's precision.
 TOLERANCE = 1e-5
-TITLES = ("method", "compared", "loss or value", "gradient", "note")
+TITLES = ("method", "TRL", "compared", "loss or value", "gradient", "note")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,12 +24,13 @@ class Row:
     method: str
     compared: str
     note: str = ""
+    trl: str = "1.16.0"
 
     def cells(self, value: float, gradient: float | None) -> list[str]:
         """With the relative difference of the loss, or of what is compared, and the largest
         difference of a parameter's gradient, relative to that parameter's largest."""
         shown = ["" if x is None else f"{x:.0e}" if x else "0" for x in (value, gradient)]
-        return [self.method, self.compared, *shown, self.note]
+        return [self.method, self.trl, self.compared, *shown, self.note]
 
 
 def relative(actual: torch.Tensor, expected: torch.Tensor) -> float:

@@ -5,10 +5,10 @@ some ratios are clipped.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import presets
 import pytest
 import torch
 from parity import ours, reference
@@ -16,17 +16,24 @@ from parity.reference import text, trl_trainer
 from parity.rows import Computed, Row, Weights
 from ruamel.yaml import YAML
 from tiny_checkpoints import load
-from tiny_rollouts import make_prompts, make_settings
+from tiny_rollouts import make_prompts
 from torch import Tensor
 
 from stages.algorithms import kl
+from stages.algorithms.aggregation import (
+    fixed_length_mean,
+    masked_sum,
+    sequence_mean,
+    token_mean,
+)
 from stages.algorithms.group_advantages import (
     batch_std,
     group_centred,
     group_zscore,
     leave_one_out,
 )
-from stages.loops.rl import Minibatch, TokenGrids, logprobs_no_grad, policy_loss
+from stages.algorithms.losses import surrogates
+from stages.loops.rl import logprobs_no_grad
 from stages.models.batch import Batch
 from stages.models.policy import Policy
 
@@ -68,11 +75,18 @@ def token_lists(batch: dict[str, Any], name: str) -> list[list[int]]:
     return [ids[keep.bool()].tolist() for ids, keep in rows]
 
 
-def read_rows(parts: Sequence[dict[str, Any]], old_weights: Weights) -> tuple[Batch, TokenGrids]:
-    """TRL's micro-batches as one of ours, and what our loop keeps beside it.
+@dataclass(kw_only=True, slots=True)
+class Rows:
+    """TRL's micro-batches as one of ours, with what our loops keep beside it."""
 
-    The old policy, which has sampled, has `old_weights`; the advantages are TRL's.
-    """
+    batch: Batch
+    advantages: Tensor
+    old_logprobs: Tensor
+    ref_logprobs: Tensor
+
+
+def read_rows(parts: Sequence[dict[str, Any]], old_weights: Weights) -> Rows:
+    """The old policy has `old_weights`, the advantages are TRL's."""
     prompts, completions = (
         [ids for part in parts for ids in token_lists(part, name)]
         for name in ("prompt", "completion")
@@ -82,37 +96,55 @@ def read_rows(parts: Sequence[dict[str, Any]], old_weights: Weights) -> tuple[Ba
     old.load_state_dict(old_weights)
     (old_logprobs,) = logprobs_no_grad(Policy(old), [batch], TEMPERATURE)
     (ref_logprobs,) = logprobs_no_grad(Policy(load("llama")), [batch], TEMPERATURE)
-    advantages = torch.cat([part["advantages"] for part in parts])[torch.tensor(batch.indices)]
-    return batch, TokenGrids(
-        sampler_logprobs=old_logprobs, ref_logprobs=ref_logprobs, right=batch.mask,
-        advantages=advantages[:, None].expand(batch.mask.shape),
-    )  # fmt: skip
+    advantages = torch.cat([part["advantages"] for part in parts])
+    return Rows(batch=batch, advantages=advantages[torch.tensor(batch.indices)],
+                old_logprobs=old_logprobs, ref_logprobs=ref_logprobs)  # fmt: skip
 
 
+def per_sequence(losses: Tensor, mask: Tensor) -> Tensor:
+    return sequence_mean(losses, mask, num_sequences=len(mask))
+
+
+def per_token(losses: Tensor, mask: Tensor) -> Tensor:
+    return token_mean(losses, mask, num_tokens=int(mask.sum()))
+
+
+def per_length(losses: Tensor, mask: Tensor) -> Tensor:
+    return fixed_length_mean(losses, mask, num_sequences=len(mask), length=LENGTH)
+
+
+def k3(logprobs: Tensor, rows: Rows) -> Tensor:
+    return 0.04 * kl.k3(logprobs, rows.ref_logprobs)
+
+
+def corrected_k3(logprobs: Tensor, rows: Rows) -> Tensor:
+    return kl.importance_corrected(k3(logprobs, rows), logprobs, rows.old_logprobs)
+
+
+PENALTIES = {None: lambda _logprobs, _rows: 0.0, "k3": k3, "corrected_k3": corrected_k3}
+AGGREGATES = {"sequence": per_sequence, "token": per_token, "length": per_length}
 LOSSES = YAML(typ="safe").load(Path(__file__).with_name("losses.yaml"))["policies"]
 
 
 def compute_steps(case: dict[str, Any], steps: list[Any], *, mean_of_means: bool) -> list[Computed]:
-    """The steps TRL took, by our loss; the second has to clip something."""
-    method = presets.method(**{"kl": "none"} | case.get("preset", {}))
-    settings = make_settings(method, max_new_tokens=LENGTH)
-    computed, clipped = [], []
+    """The steps TRL took, by our functions; the second has to clip something."""
+    surrogate = getattr(surrogates, case.get("surrogate", "clipped_surrogate"))
+    numbers = case.get("numbers", {"low": 0.2, "high": 0.2})
+    aggregate = AGGREGATES[case.get("aggregate", "sequence")]
+    penalty, computed, clipped = PENALTIES[case.get("penalty")], [], []
     for step in steps:
         parts = [[batch] for batch in step.batches] if mean_of_means else [step.batches]
         rows_of_parts = [read_rows(part, steps[0].weights) for part in parts]
 
-        def loss(model: Any, rows_of_parts: list[Any] = rows_of_parts) -> Tensor:
+        def loss(model: Any, rows_of_parts: list[Rows] = rows_of_parts) -> Tensor:
             means = []
-            for batch, grids in rows_of_parts:
-                minibatch = Minibatch(
-                    batches=[batch], num_tokens=int(batch.mask.sum()), num_right_tokens=0,
-                    num_sequences=len(batch.mask),
-                )  # fmt: skip
-                new = Policy(model)(batch, temperature=TEMPERATURE)
-                inputs = new, grids.sampler_logprobs, grids, batch.mask, minibatch, settings
-                mean, is_clipped = policy_loss(*inputs)
-                clipped.append(bool(is_clipped.any()))
-                means.append(mean)
+            for rows in rows_of_parts:
+                mask = rows.batch.mask
+                logprobs = Policy(model)(rows.batch, temperature=TEMPERATURE)[0]
+                advantages = rows.advantages[:, None].expand_as(logprobs)
+                losses, active = surrogate(logprobs, rows.old_logprobs, advantages, mask, **numbers)
+                clipped.append(bool((active & mask).any()))
+                means.append(aggregate(losses + penalty(logprobs, rows), mask))
             return torch.stack(means).mean()
 
         computed.append(ours.computed(load("llama"), step.weights, loss))
@@ -154,11 +186,12 @@ def test_advantages_of_grpo_are_those_of_trl(scale, tmp_path, agree):
 def test_advantages_of_rloo_are_those_of_trl(tmp_path, agree):
     """The penalty is in the reward: the sum of k1 over a completion's tokens."""
     drawn, steps = train("RLOO", tmp_path, **RLOO)
-    batch, grids = read_rows([drawn], steps[0].weights)
-    order = torch.tensor(batch.indices)
-    tokens = kl.k1(grids.sampler_logprobs, grids.ref_logprobs)
-    penalty = torch.where(batch.mask, tokens, 0.0).sum(1)
+    rows = read_rows([drawn], steps[0].weights)
+    order = torch.tensor(rows.batch.indices)
+    tokens = kl.k1(rows.old_logprobs, rows.ref_logprobs)
+    pairs = zip(tokens, rows.batch.mask, strict=True)
+    penalty = torch.stack([masked_sum(values[None], keep[None]) for values, keep in pairs])
     rewards = torch.tensor(reward(token_lists(drawn, "completion")))[order]
     groups, counted = order // GROUP, torch.ones_like(rewards).bool()
     result = leave_one_out(rewards - RLOO["beta"] * penalty, groups, counted=counted)
-    agree(Row("RLOO", "advantages, k1 in the reward"), result, grids.advantages[:, 0])
+    agree(Row("RLOO", "advantages, k1 in the reward"), result, rows.advantages)

@@ -16,7 +16,7 @@ from parity.reference import (
     text,
     trl_trainer,
 )
-from parity.rows import Row
+from parity.rows import Computed, Row
 from ruamel.yaml import YAML
 from tiny_checkpoints import CPU, PAD, compute, load
 from tiny_rollouts import OPTIM, make_demonstrations, make_pairs
@@ -24,6 +24,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from stages.algorithms.aggregation import token_mean
+from stages.algorithms.losses.surrogates import reinforce
+from stages.algorithms.token_advantages import teacher_log_ratio
 from stages.loops import kto, preference, reward, sft
 from stages.loops.preference import (
     PreferenceConfig,
@@ -68,10 +70,13 @@ def test_a_loss_on_pairs_is_that_of_trl(row, tmp_path, monkeypatch, agree):
     shown = Row(row["method"], row["compared"], row.get("note", ""))
     weight, skipped = row.get("likelihood", (0.0, None))
     if not weight:
-        model, config = load("llama", 0), PreferenceConfig(**SETTINGS, num_checkpoints=0)
-        inputs = Policy(model, compute(), PAD), PAIRS, read_reference()[1], [range(4)]
-        steps = preference.train(*inputs, preset, config)
-        result, _ = ours.take_step(monkeypatch, model, steps, "loss/preference")
+        model = load("llama", 0)
+        seen = ours.watch(monkeypatch, preference, model)
+        config = PreferenceConfig(**SETTINGS, num_checkpoints=0)
+        _, reference = read_reference()
+        policy = Policy(model, compute(), PAD)
+        (taken,) = preference.train(policy, PAIRS, reference, [range(4)], preset, config)
+        result = Computed(loss=taken.metrics["loss/preference"], gradients=seen[0])
         agree(shown, result, step.computed)
         return
     batch = ours.one_batch([pair.prompt_ids[:skipped] for pair in PAIRS],
@@ -97,9 +102,11 @@ def test_a_step_of_sft_is_that_of_trl(micro_batches, tmp_path, monkeypatch, agre
     split = {"per_device_train_batch_size": 4 // micro_batches,
              "gradient_accumulation_steps": micro_batches}  # fmt: skip
     (step,) = run(trl_trainer("SFT", tmp_path, rows, load("llama"), ONE_STEP | split))
-    model, config = load("llama"), SftConfig(**SETTINGS)
-    steps = sft.train(Policy(model, compute(), PAD), DEMONSTRATIONS, [range(4)], config)
-    result, _ = ours.take_step(monkeypatch, model, steps, "loss/nll")
+    model = load("llama")
+    seen = ours.watch(monkeypatch, sft, model)
+    policy = Policy(model, compute(), PAD)
+    (taken,) = sft.train(policy, DEMONSTRATIONS, [range(4)], SftConfig(**SETTINGS))
+    result = Computed(loss=taken.metrics["loss/nll"], gradients=seen[0])
     more = ", 2 micro-batches" if micro_batches == 2 else ""
     agree(Row("SFT", f"`loops/sft.train`, {STEP}{more}"), result, step.computed)
     assert sum(int((b["labels"] != -100).sum()) for b in step.batches) == sum(
@@ -113,9 +120,11 @@ def test_a_step_of_a_reward_model_is_that_of_trl(centring, tmp_path, monkeypatch
              "rejected_ids": [*pair.prompt_ids, *pair.rejected_ids]} for pair in PAIRS]  # fmt: skip
     more = {"center_rewards_coefficient": centring or None}
     (step,) = run(trl_trainer("Reward", tmp_path, rows, scalar_model(0), ONE_STEP | more))
-    model, config = scalar_model(0), reward.RewardConfig(**SETTINGS, centring=centring, margin=0.0)
-    steps = reward.train(ScalarHead(model, compute(), PAD), PAIRS, [range(4)], config)
-    result, _ = ours.take_step(monkeypatch, model, steps, "loss/bradley_terry")
+    model = scalar_model(0)
+    seen = ours.watch(monkeypatch, reward, model)
+    config = reward.RewardConfig(**SETTINGS, centring=centring, margin=0.0)
+    (taken,) = reward.train(ScalarHead(model, compute(), PAD), PAIRS, [range(4)], config)
+    result = Computed(loss=taken.metrics["loss/bradley_terry"], gradients=seen[0])
     compared = f"`loops/reward.train`, {STEP}" + (f", centring {centring}" if centring else "")
     agree(Row("reward model", compared), result, step.computed)
 
@@ -162,10 +171,11 @@ def test_a_step_of_kto_is_that_of_trl(policy_seed, reference_seed, tmp_path, mon
     frozen = Policy(load("llama", reference_seed), compute(), PAD)
     reference = kto.compute_reference(frozen, examples, schedule)
     model = load("llama", policy_seed)
+    seen = ours.watch(monkeypatch, kto, model)
     config = PreferenceConfig(**SETTINGS | {"batch_size": len(examples)}, num_checkpoints=0)
     loss = PreferencePreset.model_validate({"kind": "kto", **weights})
-    steps = kto.train(Policy(model, compute(), PAD), examples, reference, schedule, loss, config)
-    result, taken = ours.take_step(monkeypatch, model, steps, "loss/preference")
+    policy = Policy(model, compute(), PAD)
+    (taken,) = kto.train(policy, examples, reference, schedule, loss, config)
     point = taken.metrics["kl/reference_point"]
     # The two cases are each other's mirror image: an estimate below 0 counts as 0.
     assert (point == 0) == (policy_seed == 0)
@@ -175,10 +185,46 @@ def test_a_step_of_kto_is_that_of_trl(policy_seed, reference_seed, tmp_path, mon
         "TRL mismatches a prompt with the completion before it, ours with the one after it, and "
         "not where both are of one problem",
     )
-    agree(row, result, step.computed)
+    agree(row, Computed(loss=taken.metrics["loss/preference"], gradients=seen[0]), step.computed)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
+TEMPERATURE, NUM_DRAWS = 0.7, 64
+
+
+def test_the_mean_advantage_of_opd_is_the_reverse_divergence_of_gkd(agree):
+    """On policy, TRL sums over the vocabulary; ours has the sampled token alone. Each token is
+    drawn here as often as the student does, so the mean over draws is the expectation, exactly."""
+    from trl.experimental.gkd import GKDTrainer
+
+    generator = torch.Generator().manual_seed(0)
+    # Five positions; the last one does not count.
+    counts = torch.multinomial(torch.ones(5, 6), NUM_DRAWS - 6, replacement=True,
+                               generator=generator)  # fmt: skip
+    drawn = torch.cat([counts, torch.arange(6).expand(5, 6)], 1).T  # each token once at least
+    shares = torch.nn.functional.one_hot(drawn, 6).float().mean(0)
+    student = (TEMPERATURE * shares.log())[None].requires_grad_()
+    teacher = torch.randn(1, 5, 6, generator=generator)
+    labels = torch.tensor([[0, 0, 0, 0, -100]])
+    loss = GKDTrainer.generalized_jsd_loss(
+        student, teacher, labels=labels, beta=1.0, temperature=TEMPERATURE
+    )
+    (expected,) = torch.autograd.grad(loss, student)
+    logprobs, teacher_logprobs = (
+        (logits[0] / TEMPERATURE).log_softmax(-1)[torch.arange(5), drawn]
+        for logits in (student, teacher)
+    )
+    mask = (labels != -100).expand(NUM_DRAWS, 5)
+    advantages = teacher_log_ratio(logprobs, teacher_logprobs, mask)
+    losses, _ = reinforce(logprobs, advantages, mask)
+    number = int(mask.sum())
+    (actual,) = torch.autograd.grad(token_mean(losses, mask, num_tokens=number), student)
+    row = Row("OPD", "`generalized_jsd_loss` with `beta` 1, draws in proportion",
+              "TRL's `beta` 1 is KL(student, teacher), 0 is KL(teacher, student)")  # fmt: skip
+    agree(row, Computed(loss=(-advantages.sum() / number).item(), gradients={"": actual}),
+          Computed(loss=loss.item(), gradients={"": expected}))  # fmt: skip
+
+
+@pytest.mark.parametrize("temperature", [1.0, TEMPERATURE])
 def test_a_step_towards_a_teacher_is_the_forward_divergence_of_gkd(temperature, monkeypatch, agree):
     """Off policy (`lmbda` 0), both sum over the vocabulary."""
     from trl.experimental.gkd import GKDTrainer
@@ -198,13 +244,13 @@ def test_a_step_towards_a_teacher_is_the_forward_divergence_of_gkd(temperature, 
         )  # fmt: skip
 
     theirs = ours.computed(load("llama"), model.state_dict(), divergence)
+    seen = ours.watch(monkeypatch, sft, model)
     policy, frozen = (Policy(item, compute(max_tokens=40), PAD) for item in (model, other))
     teacher = Teacher(policy=frozen, loss=TeacherLoss(temperature=temperature, likelihood_coef=0.0))
-    steps = sft.train(policy, rows, [range(4)], SftConfig(**SETTINGS), teacher=teacher)
-    result, _ = ours.take_step(monkeypatch, model, steps, "loss/forward_kl")
+    (taken,) = sft.train(policy, rows, [range(4)], SftConfig(**SETTINGS), teacher=teacher)
     row = Row(
         "forward KL",
         f"`loops/sft.train`, {STEP}, `generalized_jsd_loss` with `beta` 0, T {temperature}",
         "TRL's GKD with `lmbda` 0; no factor T^2 in either",
     )
-    agree(row, result, theirs)
+    agree(row, Computed(loss=taken.metrics["loss/forward_kl"], gradients=seen[0]), theirs)
