@@ -16,6 +16,7 @@ from toy_repo import GIT, ToyRepo, init_dvc
 from flows import why
 from flows.lock import digest_entry, digest_inputs, parse_lock, show_file
 from flows.why import changed_functions, find_number
+from stages.runtime import identity
 
 ROWS = YAML(typ="safe").load(Path(__file__).with_name("why.yaml"))
 CASES, FUNCTIONS = ROWS["cases"], ROWS["functions"]
@@ -218,6 +219,7 @@ def test_names_in_dvcs_run_cache_are_our_digests(finished_toy: ToyRepo) -> None:
     for path in paths:
         entry = YAML(typ="safe").load(path)
         assert (path.parent.name, path.name) == (digest_inputs(entry), digest_entry(entry))
+        assert identity.lock_key(entry) == digest_inputs(entry)
 
 
 def test_a_real_lock_is_compared(toy: ToyRepo) -> None:

@@ -1,7 +1,6 @@
 """Processes of a stage: how they end, work side by side, train together, share GPUs, and use the
 machine."""
 
-import json
 import os
 import pty
 import select
@@ -56,7 +55,6 @@ def run_program(text, *words, **options):
 ENDS = {
     "return": ("print('the end', file=sys.stderr)", 0, "the end\n", False),
     "exit": ("sys.exit('why')", 1, "why\n", False),
-    "words": ("import argparse; argparse.ArgumentParser('it').error('why')", 2, "why\n", False),
     "request": ("raise process.Stopped(process.STATUS)", 143, "", False),
     "refusal": ("import pathlib, stages.config; stages.config.read_yaml(pathlib.Path('none.yaml'))",
                 1, "none.yaml", False),
@@ -84,17 +82,17 @@ logging.info("a log of %s, an umlaut: \\u00e4", text)
 warnings.warn(text)
 error = ValueError("an error of " + text)
 error.add_note("a note of " + text)
+raise error
 """
 
 
-@pytest.mark.parametrize(("end", "count"), [("raise error", 4), ("sys.exit(text)", 3)])
-def test_what_a_model_wrote_is_shown_and_never_obeyed(end, count):
-    ended = run_program(PROGRAM.format(end=f"{QUOTES}{end}".replace("\n", "\n    ")))
+def test_what_a_model_wrote_is_shown_and_never_obeyed():
+    ended = run_program(PROGRAM.format(end=QUOTES.replace("\n", "\n    ")))
     assert ended.returncode == 1
     assert [item for item in ended.stderr if not item.isprintable() and item != "\n"] == []
     assert r"\x1b[2J\x1b]0;title\x07\r\x9b2J\u202e" in ended.stderr
     assert "\u00e4" in ended.stderr
-    assert ended.stderr.count(r"\x1b[2J") >= count
+    assert ended.stderr.count(r"\x1b[2J") >= 4
 
 
 LOST = """
@@ -215,20 +213,15 @@ def work(run):
     return {"losses": losses, "process": os.getpid()}
 
 
-def test_each_seed_has_a_process_and_a_journal_and_results_keep_their_order(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with runs.start("train@toy") as run:
-        results = for_each_seed(work, [2, 0, 1], run)
+def test_each_seed_has_a_process_and_a_journal_and_results_keep_their_order(run):
+    results = for_each_seed(work, [2, 0, 1], run)
     assert list(results) == [2, 0, 1]
     for seed, result in results.items():
         losses = [10.0 * seed + i for i in range(3)]
         assert result["losses"] == losses
-        steps = stage_inputs.read_steps(Path(f"data/journals/train/toy/journal-seed-{seed}.jsonl"))
-        assert [step["loss"] for step in steps] == losses
+        steps = journal.read_rows(run.folder / f"seed-{seed}/journal.jsonl")
+        assert [step.metrics["loss"] for step in steps] == losses
     assert len({os.getpid(), *(result["process"] for result in results.values())}) == 4
-    with runs.start("train@toy") as run:  # one works in this process
-        alone = for_each_seed(work, [1], run)
-    assert alone == {1: {"losses": [10.0, 11.0, 12.0], "process": os.getpid()}}
 
 
 class Coded(Exception):
@@ -305,20 +298,16 @@ def test_a_fork_that_is_asked_to_end_at_once_does_nothing_of_its_parents(
 # Ranks that train one model
 
 
-@pytest.mark.parametrize(("number", "is_refused"), [(1, True), (2, False), (3, True)])
-def test_torchrun_has_to_start_the_number_of_processes_of_params_yaml(
-    number, is_refused, tmp_path, monkeypatch
-):
+def test_torchrun_has_to_start_the_number_of_processes_of_params_yaml(tmp_path, monkeypatch):
     for name, value in {"TORCHELASTIC_RUN_ID": "a", "RANK": "1", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("POSTTRAIN_MEETING", "")
-    if is_refused:
+    for number in (1, 3):
         with pytest.raises(ValueError, match=f"{number}.* 2"):
             ranks.joined(lambda rank: None, number, tmp_path).__enter__()
-    else:
-        with ranks.joined(lambda rank: None, number, tmp_path) as rank:
-            assert rank == 1
-            assert os.environ["POSTTRAIN_MEETING"] == "env://"
+    with ranks.joined(lambda rank: None, 2, tmp_path) as rank:
+        assert rank == 1
+        assert os.environ["POSTTRAIN_MEETING"] == "env://"
 
 
 FAILS = """
@@ -513,22 +502,18 @@ def test_use_of_the_machine_counts_children_and_a_short_run_leaves_no_file(tmp_p
         pass
     assert list(tmp_path.iterdir()) == []
     before = usage.measure_cpu_seconds()
-    burn = "import time\nwhile time.process_time() < 0.5: pass\nballast = bytearray(10**8)"
-    subprocess.run([sys.executable, "-c", burn], check=True)
-    assert usage.measure_cpu_seconds() - before >= 0.5
+    burn = "import time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True)\ninput()"
     child = subprocess.Popen(
-        [sys.executable, "-c", f"{burn}\nprint(1, flush=True)\ninput()"], text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-c", burn], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     child.stdout.readline()
-    assert usage.measure_cpu_seconds() - before >= 1.0
+    assert usage.measure_cpu_seconds() - before >= 0.3
     monkeypatch.setattr(usage, "SECONDS", 0.05)
     with usage.sampling(path):
         wait_until(lambda: path.exists() and path.read_text().count("\n") >= 3)
     child.communicate("\n")
+    assert usage.measure_cpu_seconds() - before >= 0.3, "of those that have ended, too"
     rows = list(journal.read_rows(path))
     assert [row.index for row in rows] == list(range(len(rows)))
     ours = psutil.Process().memory_info().rss / usage.MEGABYTE
-    assert rows[0].metrics["memory_megabytes"] > 100
-    assert rows[0].metrics["memory_megabytes"] > 0.5 * ours
-    assert json.loads(path.read_text().splitlines()[0])["metrics"]["cpu_cores"] >= 0
+    assert rows[0].metrics["memory_megabytes"] > max(50, 0.5 * ours)
