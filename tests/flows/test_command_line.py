@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows import new
-from flows.command_line import COMMANDS, COMPLETION, describe, locate_source
+from flows.command_line import COMMANDS, describe, locate_source
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,19 +26,6 @@ def test_help_has_every_option_and_an_example(name: str):
     text = describe(name)
     assert [option for option in options if option not in text] == []
     assert re.search(rf"^\s*posttrain {name}\b", text, re.MULTILINE)
-
-
-def test_help_imports_no_command():
-    before = {*sys.modules}
-    assert all(map(describe, COMMANDS))
-    assert {*sys.modules} == before
-    assert posttrain("--version").stdout.startswith("posttrain ")
-
-
-@pytest.mark.parametrize("shell", COMPLETION)
-def test_every_command_is_completed(shell: str):
-    output = posttrain("completion", shell).stdout
-    assert {*COMMANDS} <= {*re.findall(r"\w+", output)}
 
 
 @pytest.mark.parametrize(("words", "named"), [
@@ -60,15 +47,6 @@ def test_outside_a_checkout_nothing_runs(tmp_path: Path, monkeypatch: pytest.Mon
     result = posttrain("check", cwd=tmp_path)
     assert (result.returncode, str(tmp_path) in result.stderr) == (2, True)
     assert posttrain("--help", cwd=tmp_path).stdout == posttrain("--help").stdout
-
-
-def test_a_command_runs_its_module_with_its_words_and_exit_status(tmp_path: Path):
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text("{}", encoding="utf-8")
-    result = posttrain("serve", str(model), "--port", "9", "--print")
-    assert result.returncode == 0
-    assert result.stdout.split()[-5:] == [str(model), "--host", "127.0.0.1", "--port", "9"]
 
 
 def test_new_rows_and_files_pass_the_check_as_they_stand(tmp_path: Path):
@@ -94,24 +72,6 @@ def test_new_rows_and_files_pass_the_check_as_they_stand(tmp_path: Path):
         assert (result.returncode, result.stderr.count("README.md")) == (2, 1)
 
 
-def test_a_row_is_added_at_the_end_of_its_table():
-    text = "a:\n  x: 1\n\n# of b\nb: {}\n\nc: 2\n"
-    text = new.add_row(new.add_row(text, "a", "y: 2"), "b", "z: 3")
-    assert text == "a:\n  x: 1\n  y: 2\n\n# of b\nb:\n  z: 3\n\nc: 2\n"
-
-
-@pytest.mark.parametrize("text", [
-    "data:\n  source: {kind: a}\n", "data:\n  source:\n  - kind: a\n    limit: 1\n",
-    "data:\n  source:\n    kind: a\n    # of a\n  shares: 1\nb: 2\n"
-])  # fmt: skip
-def test_a_new_source_takes_the_place_of_the_old_one_which_is_a_comment(text: str):
-    changed = new.replace_source(text, "{kind: own/b}")
-    assert changed.count("\n") == text.count("\n") + 1
-    assert re.search(r"(?s)\n  source: \{kind: own/b\}\n  # source:.*kind: a", changed)
-    with pytest.raises(ValueError, match="Write it yourself"):
-        new.replace_source("data: {source: {kind: a}}\n", "{kind: own/b}")
-
-
 def test_nothing_is_written_where_a_table_has_another_form(tmp_path: Path, monkeypatch):
     for name in ("README.md", "params.yaml", "stages/presets.yaml", "stages/write_your_own.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -128,12 +88,3 @@ def test_nothing_is_written_where_a_table_has_another_form(tmp_path: Path, monke
         with pytest.raises(ValueError, match="wrote nothing"):
             new.write("reward", "brief")
         assert {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()} == before
-
-
-@pytest.mark.parametrize("table", [
-    "rewards: {a: {by: rule}}", "rewards: null", "rewards:\n    a: {by: rule}",
-    "rewards:\n  a: {by: rule}\n# of a\n  # here\n  <<: {b: 1", "", "'rewards': {}",
-])  # fmt: skip
-def test_a_table_in_another_form_is_left_as_it_is(table: str):
-    with pytest.raises(ValueError, match=r"(?s)yourself:\nrewards:\n  short: \{by: rule"):
-        new.add_row(f"policies: {{}}\n{table}\n", "rewards", "short: {by: rule}")
