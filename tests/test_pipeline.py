@@ -204,4 +204,4 @@ def stages(copy: PipelineCopy) -> KilledStages:
 
 @pytest.mark.parametrize("family", ["group_rl", "judging", "evaluating"])
 def test_a_killed_stage_ends_with_the_same_bits(family, stages, tmp_path) -> None:
-    stages.check(FAMILIES[family], 1, random.Random(family), tmp_path / "counts")
+    stages.check(FAMILIES[family], 1, random.Random(family), tmp_path / "undisturbed")
