@@ -1,7 +1,6 @@
 """`dvc repro` in one small copy of the repository, in which SFT is trained once: what runs and what
 does not, what is restored, what a kill costs, what MLflow then holds."""
 
-import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -105,16 +104,8 @@ def test_every_policy_is_trained_for_each_seed_and_compared(copy: PipelineCopy) 
         assert weights[0] != weights[1]
 
 
-def test_every_stage_left_a_record_with_cpu_threads_and_seconds(copy: PipelineCopy) -> None:
+def test_a_second_run_does_nothing_and_the_first_left_records(copy: PipelineCopy) -> None:
     assert set(copy.records()) == list_stages() - {"plan", "trace_code", "track"}
-    for path in copy.path.glob("data/runs/**/run.json"):
-        record = json.loads(path.read_text())
-        assert record["threads"] == 1
-        assert record["cpu"]["flags"]
-        assert record["seconds"] > 0
-
-
-def test_a_second_run_does_nothing(copy: PipelineCopy) -> None:
     lock = (copy.path / "dvc.lock").read_bytes()
     assert copy.repro() == set()
     assert (copy.path / "dvc.lock").read_bytes() == lock
@@ -161,15 +152,6 @@ def test_changes_rerun_what_they_reach_and_are_restored_when_undone(copy: Pipeli
     assert copy.locked() == lock
 
 
-@pytest.mark.weekly
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_change_alone_reruns_nothing_else(copy: PipelineCopy, name: str) -> None:
-    with restored(copy):
-        expected = apply(copy, name)
-        assert copy.repro() <= expected  # what another test has run is restored
-    assert copy.repro() <= {"plan", "trace_code"}
-
-
 def test_a_wrong_word_costs_nothing_and_is_shown_with_what_was_meant(copy: PipelineCopy) -> None:
     with restored(copy):
         copy.change(find_edit("a wrong word"))
@@ -203,5 +185,5 @@ def stages(copy: PipelineCopy) -> KilledStages:
 
 
 @pytest.mark.parametrize("family", ["group_rl", "judging", "evaluating"])
-def test_a_killed_stage_ends_with_the_same_bits(family, stages, tmp_path) -> None:
-    stages.check(FAMILIES[family], 1, random.Random(family), tmp_path / "undisturbed")
+def test_a_killed_stage_ends_with_the_same_bits(family, stages) -> None:
+    stages.check(FAMILIES[family], 1, random.Random(family))

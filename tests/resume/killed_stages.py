@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from functools import partial
@@ -47,6 +48,7 @@ FAMILIES = {
     "playing": "play@imitator",
     "rl in an environment": "train@guesser",
     "evaluating": "evaluate@grpo",
+    "a long update": "train@long",
 }
 
 
@@ -84,32 +86,16 @@ class KilledStages:
         for folder in (self.path / ".pipe").glob(f"{stage}-" + "[0-9a-f]" * 16):
             shutil.rmtree(folder)
 
-    def measure(self, stage: str, folder: Path) -> dict[str, Any]:
-        """Run it undisturbed: its seconds, journals, and the changes to files of stage and dvc.
-
-        What is in `folder` already is not measured again.
-        """
-        record = folder / "record.json"
-        if not record.exists():
-            self.forget(stage)
-            folder.mkdir(exist_ok=True)
-            begun = time.monotonic()
-            self.end(stage, "not killed", RESUME_COUNTS=str(folder))
-            result: dict[str, Any] = {"seconds": time.monotonic() - begun}
-            for kind in CHANGES:
-                result[kind] = max(int(path.read_text()) for path in folder.glob(f"{kind}-*"))
-            record.write_text(json.dumps(result | {"journals": self.journals(stage)}))
-        return json.loads(record.read_text())
-
-    def check(self, stage: str, number: int, draw: random.Random, folder: Path) -> list[str]:
-        """Kill it `number` times and let it end with the same bits; returns how it was killed."""
-        undisturbed = self.measure(stage, folder)
+    def check(self, stage: str, number: int, draw: random.Random) -> None:
+        """Kill it `number` times, then let it end with the bits and journals of the whole run."""
+        undisturbed = self.measure(stage)
+        journals = self.journals(stage)
         self.forget(stage)
         kills: list[str] = []
         while len(kills) < number:
             kind = draw.choice([*CHANGES, *SIGNALS])
             if kind in CHANGES:
-                point = str(draw.randint(1, undisturbed[kind]))
+                point = str(draw.randint(1, int(undisturbed[kind])))
                 code = self.start(stage, RESUME_KILL=f"{kind}:{point}").wait()
                 assert code in (0, -signal.SIGKILL), f"{kills}, {point}: {self.log.read_text()}"
                 is_killed = code != 0
@@ -131,8 +117,19 @@ class KilledStages:
                 self.compare(stage, f"{kills}, {kind} {point}")
                 self.forget(stage)
         self.end(stage, f"after {kills}")
-        assert self.journals(stage) == undisturbed["journals"], f"journals after {kills}"
-        return kills
+        assert self.journals(stage) == journals, f"journals after {kills}"
+        print(f"{stage}: killed by {', '.join(kills)}")
+
+    def measure(self, stage: str) -> dict[str, float]:
+        """Run it undisturbed: its seconds, and the changes to files that stage and dvc make."""
+        self.forget(stage)
+        with tempfile.TemporaryDirectory() as counts:
+            begun = time.monotonic()
+            self.end(stage, "not killed", RESUME_COUNTS=counts)
+            result = {"seconds": time.monotonic() - begun}
+            for kind in CHANGES:
+                result[kind] = max(int(path.read_text()) for path in Path(counts).glob(f"{kind}-*"))
+        return result
 
     def end(self, stage: str, when: str, **extra: str) -> None:
         """Run it to its end: it has the bits of the whole run."""
