@@ -99,16 +99,6 @@ def test_seeds_of_one_run_have_the_same_arithmetic(row):
     assert row["says"] in (difference or "")
 
 
-def test_seeds_of_several_devices_are_joined_with_a_warning(tmp_path, caplog):
-    for seed, device in enumerate(["cpu", "H100", "cpu"]):
-        (tmp_path / f"{seed}/finished").mkdir(parents=True)
-        (tmp_path / f"{seed}/finished/seed.json").write_text(json.dumps({"device": device}))
-    finished_seeds.warn_of_devices([tmp_path / "0", tmp_path / "2", tmp_path / "absent"])
-    assert not caplog.messages
-    finished_seeds.warn_of_devices([tmp_path / "0", tmp_path / "1"])
-    assert "H100 and cpu" in caplog.messages[0]
-
-
 def test_seconds_of_a_joined_run_count_what_overlaps_once_and_no_pause():
     def record(started, ended, **others):
         times = {"started": f"2026-01-01T00:00:{started}", "ended": f"2026-01-01T00:00:{ended}"}

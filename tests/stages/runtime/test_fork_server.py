@@ -142,12 +142,6 @@ def test_the_forked_work_of_a_killed_stage_is_killed_while_dvc_goes_on(dvc, tmp_
     assert not (tmp_path / "tidied").exists()
 
 
-def test_a_stage_with_a_closed_stream_works_by_itself(dvc, tmp_path):
-    (tmp_path / "closed.py").write_text(f"import os\nos.close(1)\n{STAGE}")
-    output, _ = dvc("check.py", "closed.py exit 3").communicate(timeout=120)
-    assert output.splitlines()[-1] == "status 3"
-
-
 def test_the_address_is_of_code_texts_and_variables(tmp_path, monkeypatch):
     monkeypatch.setattr(stages, "__file__", str(tmp_path / "__init__.py"))
     (tmp_path / "journal.py").write_text("a")

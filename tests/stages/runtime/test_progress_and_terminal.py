@@ -14,7 +14,7 @@ from terminals import list_texts, run_on_terminal
 
 from stages import meter
 from stages.runtime import journal, progress, terminal
-from stages.runtime.progress import Display, Progress, Snapshot
+from stages.runtime.progress import Progress
 
 ROOT = Path(__file__).parents[3]
 
@@ -80,32 +80,6 @@ def test_what_is_counted_within_an_item_moves_the_line_and_never_beyond_the_tota
     assert run.progress.snapshot().describe() == "9/10 completions, 70 tokens  1 s left"
     meter.COUNTS["completions"] += 50
     assert run.progress.snapshot().done == 10
-
-
-def test_a_log_has_fewer_lines_the_longer_a_stage_takes(clock, monkeypatch):
-    lines, times = [], []
-    monkeypatch.setattr(terminal, "write", lines.append)
-    display = Display("train@x", "lines")
-    for _ in range(24 * 3600):
-        clock.now += 1
-        display.update(0, Snapshot(done=1, total=4, unit="steps", numbers={"right": 0.5}))
-        if len(lines) > len(times):
-            times.append(clock.now - 1000)
-    counts = [sum(time <= 60 * minutes for time in times) for minutes in (1, 5, 60, 1440)]
-    assert counts == [4, 16, 40, 316]
-    assert lines[0][8:] == " train@x  seed 0  1/4 steps  right 50.0 %"
-
-
-def test_a_text_with_the_end_of_a_line_is_no_bar_and_is_shown(tmp_path):
-    path = tmp_path / "shown.txt"
-    with path.open("w") as stream:
-        terminal.escape_output(stream)
-        for text in ("\rHalf: 50%", "\rError: no room\n", "\rin\nhere ", "next\n"):
-            stream.write(text)
-    shown = path.read_text()
-    assert "Error: no room" in shown
-    assert shown.endswith("in\nhere next\n")
-    assert "Half" not in shown
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(40, 24), (20, 4)])
