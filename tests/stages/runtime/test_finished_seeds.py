@@ -1,6 +1,5 @@
 """Seeds that are finished in one run of a stage and joined by another: the bits of a run of all."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,8 +11,7 @@ from ruamel.yaml import YAML
 from seed_stage import STAGE, read_outputs, records, run_seed_stage, started, write_seed_stage
 from toy_repo import init_dvc
 
-from flows import seeds
-from stages.runtime import finished_seeds, identity, journal, runs
+from stages.runtime import finished_seeds, journal, runs
 
 ROOT = Path(__file__).parents[3]
 IDENTITY = {"stage": "train@toy", "input_key": "a", "seed": 1}
@@ -129,21 +127,6 @@ def test_other_seeds_or_a_choice_under_dvc_or_torchrun_are_refused(monkeypatch, 
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="POSTTRAIN_SEEDS"):
         finished_seeds.read_choice([0, 1, 2])
-
-
-def test_seeds_that_another_machine_joined_are_released(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    key = "5" * 64
-    folder = identity.PIPE / f"train@grpo-{key[:16]}"
-    folder.mkdir(parents=True)
-    execution = identity.Execution(execution_id="e", stage="train@grpo", input_key=key, attempt=1)
-    (folder / identity.EXECUTION).write_text(json.dumps(vars(execution)))
-    identity.leave(execution, folder, is_partial=True)
-    monkeypatch.setattr(identity, "recorded", lambda each: each == execution)
-    for released, stays in (("6" * 64, True), (key, False)):
-        seeds.release(tmp_path, "train@grpo", released)
-        identity._sweep("sample@sft", "7" * 64)
-        assert folder.exists() == stays
 
 
 @pytest.fixture

@@ -122,20 +122,6 @@ def test_an_execution_is_taken_over_by_its_own_inputs_alone(folder, monkeypatch)
     assert claim()[0].attempt == 1, "outside of a pipeline nothing is ever taken over"
 
 
-@pytest.mark.parametrize(("variables", "is_partial", "text"), [
-    ({"DVC_STAGE": STAGE}, False, ""), ({}, True, identity.PARTIAL), ({}, False, None),
-], ids=["by dvc", "some seeds", "by hand"])  # fmt: skip
-def test_scratch_stays_until_its_outputs_are_recorded(
-    variables, is_partial, text, folder, monkeypatch
-):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    identity.leave(make_execution(), folder, is_partial=is_partial)
-    assert folder.exists() == (text is not None)
-    if text is not None:
-        assert (folder / identity.ENDED).read_text() == text
-
-
 @pytest.mark.parametrize("row", ROWS["scratch"])
 def test_a_start_sweeps_what_is_recorded_replaced_or_broken(row, folder, monkeypatch):
     if row["ended"] is not None:
