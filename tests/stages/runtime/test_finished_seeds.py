@@ -2,13 +2,12 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
-from seed_stage import STAGE, read_outputs, records, run_seed_stage, started, write_seed_stage
+from seed_stage import read_outputs, records, run_seed_stage, started, write_seed_stage
 from toy_repo import init_dvc
 
 from stages.runtime import finished_seeds, journal, runs
@@ -189,27 +188,3 @@ def test_seeds_of_several_calls_give_the_bits_of_one(checkout, compute):
     assert read_outputs(checkout) == whole
     with pytest.raises(ValueError, match="train@toy"):
         compute("1", start="other")
-
-
-@pytest.mark.slow
-def test_dvc_records_joined_seeds_as_a_run_of_all(checkout):
-    def run(*command, **extra):
-        return subprocess.run(command, env=os.environ | extra, check=False).returncode
-
-    assert run("dvc", "repro") == 0
-    locked = (checkout / "dvc.lock").read_bytes()
-    for name in ("data", ".dvc/cache", ".pipe"):
-        shutil.rmtree(checkout / name)
-    (checkout / "dvc.lock").unlink()
-    started(checkout)
-    command = (sys.executable, "-m", "flows.seeds", STAGE)
-    assert run(*command, "1") == 0
-    assert run(*command, "2", TOY_KILL="2") == 137
-    assert not (checkout / "dvc.lock").exists()
-    assert run("dvc", "repro") == 0
-    assert sorted(started(checkout)) == [*ALL, "seed-2"]
-    assert (checkout / "dvc.lock").read_bytes() == locked
-    assert run(*command, "1") == 0  # of inputs that dvc.lock has
-    for _ in range(2):
-        assert run("dvc", "repro", "-f") == 0
-        assert sorted(started(checkout)) == ALL
