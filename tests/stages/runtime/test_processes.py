@@ -94,6 +94,30 @@ def test_what_a_model_wrote_is_shown_and_never_obeyed():
     assert ended.stderr.count(r"\x1b[2J") >= 4
 
 
+LOST = """
+import sys
+from stages.runtime import process
+def main():
+    print("begun", flush=True)
+    sys.stdin.read()
+    for stream in (sys.stdout, sys.stderr, sys.stdout):
+        print("to nobody", file=stream, flush=True)
+process.run(main)
+"""
+
+
+def test_output_that_nobody_can_read_any_more_is_no_error():
+    reader, output = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOST], stdin=subprocess.PIPE, stdout=output, stderr=output
+    )
+    os.close(output)
+    assert os.read(reader, 100) == b"begun\n"
+    os.close(reader)
+    process.stdin.close()
+    assert process.wait(120) == 0
+
+
 LISTENS = """
 import os, signal
 from stages.runtime import process
