@@ -68,7 +68,7 @@ def test_the_time_that_remains_is_that_of_all_parts(clock):
     assert progress.snapshot().seconds_left == 2 + 8
     clock.now += 2
     progress.advance(4)
-    progress.begin("test", unit="completions", total=8)
+    progress.begin("test", unit="completions", total=8, after=0)
     assert progress.snapshot().seconds_left == 8, "at the rate of the part before"
 
 
