@@ -439,14 +439,8 @@ def test_a_gpu_is_shared_once_all_are_taken_and_the_emptiest_is_next(gpus, monke
         gpus()
         held.append(ExitStack())
         assert held[-1].enter_context(gpu_slot.take()) == [expected]
-    gpus()
-    fifth = hold()
-    assert not select.select([fifth.stdout], [], [], 1.0)[0]
-    held[1].close()
-    assert fifth.stdout.readline() == "7\n"
-    fifth.communicate("x")
-    held[3].close()  # 7 is free, and 4 has two
-    held[0].close()
+    for stack in (held[0], held[1], held[3]):  # 7 is free, and 4 has one
+        stack.close()
     gpus()
     with gpu_slot.take() as names:
         assert names == ["7"]
