@@ -133,6 +133,3 @@ def test_another_measure_is_tabulated_and_one_that_nobody_has_refused() -> None:
     assert "grpo" not in rows[1]
     with pytest.raises(ValueError, match="accuracy, gain"):
         tabulate_experiments(SHOWN, "gane")
-    absent = {"params": {}, "metrics": {"data/headlines/gain.json": {"error": {"type": "missing"}}}}
-    with pytest.raises(ValueError, match="dvc pull"):
-        tabulate_experiments([{"rev": "0", "name": None, "data": absent, "experiments": None}], "x")

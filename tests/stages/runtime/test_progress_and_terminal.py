@@ -44,22 +44,6 @@ def test_the_time_that_remains_after_a_resume_follows_from_the_rate_of_this_proc
     assert progress.snapshot().describe() == "1,092/2,324 steps  10 min left"
 
 
-def test_parts_of_a_killed_attempt_take_no_time(run, clock):
-    def work(first, *, last=8):
-        for number in range(first, last):
-            clock.now += 2
-            yield number
-
-    def kill(first):
-        yield from work(first, last=5)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        list(run.track(run.keep_parts("a", kill), total=8))
-    parts = run.track(run.keep_parts("a", work), total=8)
-    assert [run.progress.snapshot().seconds_left for _ in parts][5:] == [4, 2, 0]
-
-
 def test_the_time_that_remains_is_that_of_all_parts(clock):
     progress = Progress()
     progress.begin("dev", unit="completions", total=4, after=8)
