@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from multiprocessing import connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -23,7 +25,7 @@ from toy_repo import wait_until
 
 from stages.loops.work import Step
 from stages.rows import DATA
-from stages.runtime import gpu_slot, journal, ranks, runs, usage
+from stages.runtime import gpu_slot, journal, ranks, runs, seeds, usage
 
 ROOT = Path(__file__).parents[3]
 ROWS = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
@@ -194,16 +196,21 @@ def run(tmp_path, monkeypatch):
 
 
 def work(run):
-    """Three steps, a file, and something to return; seed 2 ends after seed 0."""
-    while run.seed == 2 and not Path("out-0").exists():
+    """Three steps, and something to return; seed 2 begins when the parent has a result."""
+    while run.seed == 2 and not Path("result").exists():
         time.sleep(0.01)
     steps = (Step(index=i, metrics={"loss": 10.0 * run.seed + i}) for i in range(3))
     losses = [step.metrics["loss"] for step in run.track(steps, total=3)]
-    Path(f"out-{run.seed}").write_text(str(losses))
     return {"losses": losses, "process": os.getpid()}
 
 
-def test_each_seed_has_a_process_and_a_journal_and_results_keep_their_order(run):
+def test_each_seed_has_a_process_and_a_journal_and_results_keep_their_order(run, monkeypatch):
+    def wait(pipes):
+        if len(pipes) < 3:
+            Path("result").touch()
+        return connection.wait(pipes)
+
+    monkeypatch.setattr(seeds, "connection", SimpleNamespace(**vars(connection) | {"wait": wait}))
     results = for_each_seed(work, [2, 0, 1], run)
     assert list(results) == [2, 0, 1]
     for seed, result in results.items():
@@ -464,7 +471,7 @@ def test_use_of_the_machine_counts_children_and_a_short_run_leaves_no_file(tmp_p
         pass
     assert list(tmp_path.iterdir()) == []
     before = usage.measure_cpu_seconds()
-    burn = "import time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True)\ninput()"
+    burn = "import time\nwhile time.process_time() < 0.4: pass\nprint(1, flush=True)\ninput()"
     child = subprocess.Popen(
         [sys.executable, "-c", burn], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
