@@ -9,6 +9,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -165,9 +166,12 @@ def parse_torchrun(words: Sequence[str]) -> None:
     parse_row(script.training_script_args[1:])
 
 
-def parse_click(application: Any, words: Sequence[str]) -> None:
+def parse_click(place: str, words: Sequence[str]) -> None:
+    """`place`: the module of an application of click or typer, and its name there."""
     import typer
 
+    module, _, name = place.partition(":")
+    application = getattr(importlib.import_module(module), name)
     is_typer = isinstance(application, typer.Typer)
     command: Any = typer.main.get_command(application) if is_typer else application
     context, rest = command.make_context("", list(words)), list[str]()
@@ -177,27 +181,11 @@ def parse_click(application: Any, words: Sequence[str]) -> None:
         context = command.make_context(name, rest, parent=context)
 
 
-def parse_mlflow(words: Sequence[str]) -> None:
-    from mlflow.cli import cli
-
-    parse_click(cli, words)
-
-
-def parse_hf(words: Sequence[str]) -> None:
-    from huggingface_hub.cli.hf import app
-
-    parse_click(app, words)
-
-
-def parse_transformers(words: Sequence[str]) -> None:
-    from transformers.cli.transformers import app
-
-    parse_click(app, words)
-
-
 PARSERS: dict[str, Callable[[Sequence[str]], None]] = {
     "posttrain": parse_posttrain, "python": parse_python, "pip": parse_pip, "dvc": parse_dvc,
     "prefect": parse_prefect, "pytest": parse_pytest, "torchrun": parse_torchrun,
-    "mlflow": parse_mlflow, "hf": parse_hf, "transformers": parse_transformers,
+    "mlflow": partial(parse_click, "mlflow.cli:cli"),
+    "hf": partial(parse_click, "huggingface_hub.cli.hf:app"),
+    "transformers": partial(parse_click, "transformers.cli.transformers:app"),
 }  # fmt: skip
 """Program -> function that parses its words."""

@@ -11,7 +11,7 @@ from toy_repo import TOYS
 
 from stages import stage
 
-STAGE, SEEDS = "train@toy", (0, 1, 2)
+SEEDS = (0, 1, 2)
 # A line of started.log for each seed that is computed; TOY_FAIL, TOY_KILL and TOY_EDIT name a seed.
 WORK = """\
 import os, signal, time

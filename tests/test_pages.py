@@ -36,7 +36,6 @@ from stages import environment, own_modules, plan, plan_checks
 from stages.config import PRESETS_PATH, read_yaml
 from stages.environments.checks import check_replay
 from stages.environments.definition import EnvironmentFile, EnvironmentPreset, load_factory
-from stages.loops import own_method
 from stages.models import size
 from stages.records.problems import Prompt
 from stages.rows import TABLES
@@ -83,14 +82,6 @@ FUNCTIONS = {
 """Folder -> what a file in it has, if no class."""
 
 
-def test_the_reward_function_rewards():
-    namespace = run_file("stages/rewards/own/short.py")
-    problem = {"id": "1", "task": "solve", "question": "1 + 1?", "prompt": "1 + 1?\n"}
-    prompt = Prompt(prompt_ids=[1], answer="2", **problem)
-    texts = "#### 2", "1 + 1 = 2\n#### 2", ""
-    assert [namespace["reward"](prompt, text) for text in texts] == [1, 0.5, 1]
-
-
 def test_the_environment_pays_and_can_be_replayed():
     namespace = run_file("stages/environments/own/higher.py")
     preset = EnvironmentPreset.model_validate({"starts": "prompts"})
@@ -102,19 +93,19 @@ def test_the_environment_pays_and_can_be_replayed():
     assert replies[0].messages[0]["content"] == "lower"
 
 
-def test_the_labeller_prefers_the_shorter_completion():
+def test_what_functions_on_pages_return():
+    reward = run_file("stages/rewards/own/short.py")["reward"]
+    problem = {"id": "1", "task": "solve", "question": "1 + 1?", "prompt": "1 + 1?\n"}
+    prompt = Prompt(prompt_ids=[1], answer="2", **problem)
+    texts = "#### 2", "1 + 1 = 2\n#### 2", ""
+    assert [reward(prompt, text) for text in texts] == [1, 0.5, 1]
     prefer = run_file("stages/rewards/own/shorter.py")["prefer"]
     assert [prefer(None, *texts) for texts in (("a", "bb"), ("bb", "a"), ("a", "b"))] == [1, 0, 0.5]
-
-
-def test_the_surrogate_and_the_advantage_are_what_the_loop_can_learn_with():
     surrogate = run_file("stages/algorithms/own/spo.py")["surrogate"]
-    advantage = run_file("stages/algorithms/own/median.py")["advantage"]
-    own_method.check("surrogate", surrogate, "spo")
-    own_method.check("advantage", advantage, "median")
     new, old, weights = torch.tensor([[0.1]]).log(), torch.tensor([[0.2]]).log(), torch.ones(1, 1)
     losses, _ = surrogate(new, old, weights, torch.tensor([[True]]))
     assert losses.item() == pytest.approx(0.5**2 / 0.4 - 0.5)
+    advantage = run_file("stages/algorithms/own/median.py")["advantage"]
     rewards, groups = torch.tensor([1.0, 5.0, 0.0, 9.0]), torch.tensor([0, 0, 0, 1])
     counted = torch.tensor([True, True, True, False])
     assert advantage(rewards, groups, counted=counted).tolist() == [0.0, 4.0, -1.0, 0.0]

@@ -1,15 +1,13 @@
 """`dvc repro` in one small copy of the repository, in which SFT is trained once: what runs and what
 does not, what is restored, what a kill costs, what MLflow then holds."""
 
-import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from pipeline_copy import ROOT, Edit, PipelineCopy, find_edit
+from pipeline_copy import FILES, ROOT, Edit, PipelineCopy, find_edit
 from resume.killed_stages import FAMILIES, KilledStages
 
 from stages.config import read_yaml
@@ -26,8 +24,6 @@ ROWS = {
 }  # fmt: skip
 """Stage -> the table of which it runs once per row."""
 GATHER = {"compare", "track"}
-BREVITY = Path("stages/rewards/own/brevity.py")
-GAME = Path("stages/environments/own/guess_number.py")
 
 
 def of_policy(*names: str) -> set[str]:
@@ -66,7 +62,7 @@ CHANGES = {
     ),
 }
 """A newly supported edit is a row."""
-EDITED = ("params.yaml", "stages/presets.yaml", "dvc.yaml", str(BREVITY), str(GAME))
+EDITED = (*FILES, "dvc.yaml")
 
 
 @contextmanager
@@ -105,16 +101,8 @@ def test_every_policy_is_trained_for_each_seed_and_compared(copy: PipelineCopy) 
         assert weights[0] != weights[1]
 
 
-def test_every_stage_left_a_record_with_cpu_threads_and_seconds(copy: PipelineCopy) -> None:
+def test_a_second_run_does_nothing_and_the_first_left_records(copy: PipelineCopy) -> None:
     assert set(copy.records()) == list_stages() - {"plan", "trace_code", "track"}
-    for path in copy.path.glob("data/runs/**/run.json"):
-        record = json.loads(path.read_text())
-        assert record["threads"] == 1
-        assert record["cpu"]["flags"]
-        assert record["seconds"] > 0
-
-
-def test_a_second_run_does_nothing(copy: PipelineCopy) -> None:
     lock = (copy.path / "dvc.lock").read_bytes()
     assert copy.repro() == set()
     assert (copy.path / "dvc.lock").read_bytes() == lock
@@ -137,37 +125,12 @@ def test_changes_rerun_what_they_reach_and_are_restored_when_undone(copy: Pipeli
         environment = read_environment(copy.path / "data/environments/g")
         starts = read_rows(copy.path / "data/environments/g", "test")
         check_replay(load_factory(environment), starts[:2], environment.preset, seed=1)
-        # a file of one's own reaches the rows that name it
-        targets = ("train@grpo", "train@mine", "play@demos")
-        with restored(copy):
-            for path, old, new in (
-                (BREVITY, "1.0 -", "2.0 -"), (GAME, "Guess a number from", "Guess one from"),
-            ):  # fmt: skip
-                text = (copy.path / path).read_text()
-                assert old in text
-                (copy.path / path).write_text(text.replace(old, new))
-            mine = {"reward@mine", "train@mine", "environment@g", "play@demos"}
-            assert copy.repro(*targets) - {"plan"} == {"trace_code", *mine}
-            broken = (copy.path / BREVITY).read_text().replace("len(prompt.question)", "0")
-            (copy.path / BREVITY).write_text(broken)
-            with pytest.raises(AssertionError, match=r"'own' .*ZeroDivisionError"):
-                copy.repro("train@mine")
-        assert copy.repro(*targets) <= {"plan", "trace_code"}
     # What gathers has seen these rows before.
     assert copy.repro() <= {"plan", "trace_code"}
     assert list(copy.read("data/report/metrics.json")["policies"]) == POLICIES
     assert not (copy.path / "data/policies/dapo").exists()
     assert copy.records() == before
     assert copy.locked() == lock
-
-
-@pytest.mark.weekly
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_change_alone_reruns_nothing_else(copy: PipelineCopy, name: str) -> None:
-    with restored(copy):
-        expected = apply(copy, name)
-        assert copy.repro() <= expected  # what another test has run is restored
-    assert copy.repro() <= {"plan", "trace_code"}
 
 
 def test_a_wrong_word_costs_nothing_and_is_shown_with_what_was_meant(copy: PipelineCopy) -> None:
@@ -203,5 +166,5 @@ def stages(copy: PipelineCopy) -> KilledStages:
 
 
 @pytest.mark.parametrize("family", ["group_rl", "judging", "evaluating"])
-def test_a_killed_stage_ends_with_the_same_bits(family, stages, tmp_path) -> None:
-    stages.check(FAMILIES[family], 1, random.Random(family), tmp_path / "counts")
+def test_a_killed_stage_ends_with_the_same_bits(family, stages) -> None:
+    stages.check(FAMILIES[family], 1, random.Random(family))

@@ -9,6 +9,7 @@ import pytest
 from dvc.repo import Repo
 from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
 from dvc.utils.hydra import apply_overrides
+from toy_repo import init_dvc
 
 from flows.plan import StageNode, downstream, read_graph
 from stages import auto, plan_checks, tables
@@ -17,6 +18,7 @@ from stages.rows import ENTRY_POINTS, TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = "data/code/"
+RECIPES = sorted(path.stem for path in (ROOT / "stages/recipes").glob("*.yaml"))
 FIRST = {"plan", "trace_code"}
 GATHERING = {"evaluate", "compare", "track"}
 """Stages that may depend on the folder around other stages' outputs: whatever is added to it, they
@@ -26,6 +28,19 @@ have to see."""
 @pytest.fixture(scope="module")
 def graph() -> dict[str, StageNode]:
     return read_graph(ROOT)
+
+
+def read_recipe(recipe: str, folder: Path) -> dict[str, StageNode]:
+    """The graph where a recipe is switched on."""
+    init_dvc(folder)
+    for file in ("params.yaml", "stages/presets.yaml", f"stages/recipes/{recipe}.yaml"):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / file, folder / file)
+    text = (ROOT / "dvc.yaml").read_text()
+    assert text.count("vars: []") == 1
+    text = text.replace("vars: []", f"vars: [stages/recipes/{recipe}.yaml]")
+    (folder / "dvc.yaml").write_text(text)
+    return read_graph(folder)
 
 
 @pytest.fixture(scope="module")
@@ -75,19 +90,29 @@ def test_a_stage_uses_the_run_cache(stage):
         assert {"persist", "cache"} & options.keys() == expected, path
 
 
-def test_a_dependency_on_data_is_the_output_of_a_stage_and_no_output_is_inside_another(graph):
-    outs = sorted(out for node in graph.values() for out in node.outs)
+@pytest.mark.parametrize("recipe", ["", *RECIPES])
+def test_a_dependency_on_data_is_the_output_of_a_stage_and_no_output_is_inside_another(
+    recipe, graph, tmp_path
+):
+    nodes = read_recipe(recipe, tmp_path) if recipe else graph
+    outs = sorted(out for node in nodes.values() for out in node.outs)
     assert len(outs) == len(set(outs))
     assert [(a, b) for a in outs for b in outs if contains(a, b)] == []
-    for name, node in graph.items():
+    for name, node in nodes.items():
         around = {dep for dep in node.deps if any(contains(dep, out) for out in outs)}
-        assert not around or name.split("@")[0] in GATHERING, (name, around)
+        # The outputs in the folder of a row, as of a teacher's policy, are all of its one stage.
+        gathered = {dep for dep in around if dep.count("/") == 1}
+        assert not gathered or name.split("@")[0] in GATHERING, (name, gathered)
         # The folder around a table's outputs: `plan` makes it where the table has no rows.
         known = {*outs, *around, *(f"data/{table}" for table in TABLES)}
         unknown = [dep for dep in node.deps if dep.startswith("data/") and dep not in known]
-        assert [dep for dep in unknown if not dep.startswith((CODE, "data/raw"))] == [], name
+        inputs = (CODE, "data/own/", "data/raw")
+        assert [dep for dep in unknown if not dep.startswith(inputs)] == [], name
         _, _, row = name.partition("@")
         assert [out for out in node.outs if row and row not in PurePosixPath(out).parts] == []
+    evaluated = {name for name in nodes if name.startswith("evaluate@")}
+    assert evaluated <= set(nodes["compare"].upstream)
+    assert set(nodes) - {other for node in nodes.values() for other in node.upstream} == {"track"}
 
 
 def test_every_stage_leaves_journals_that_tracking_alone_reads(graph):
@@ -111,9 +136,6 @@ def test_plan_comes_before_anything_that_could_look_at_what_it_deletes():
         active = get_active_graph(repo.index.graph)
         order = plan_repro(active, collect_stages(repo, [str(ROOT / "dvc.yaml")]))
     assert [stage.name for stage in order][:2] == ["plan", "trace_code"]
-
-
-# --- parameters
 
 
 def test_an_applied_experiment_changes_the_lines_of_its_parameters_alone(tmp_path):

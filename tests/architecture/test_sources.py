@@ -9,12 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-from stages.models import policy
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
@@ -91,18 +85,6 @@ def test_unsafe_code_is_noticed_and_ordinary_code_is_not(source, complaint):
     assert list(find_unsafe(source, sees_text=True)) == ([] if complaint is None else [complaint])
 
 
-def test_a_saved_policy_has_its_weights_in_safetensors_alone(tmp_path):
-    sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8}
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=1, num_attention_heads=1))
-    words = Tokenizer(WordLevel({"<eos>": 0, "a": 1}, unk_token="<eos>"))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>")
-    policy.save_model(model, tokenizer, tmp_path)
-    names = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert "model.safetensors" in names
-    assert {Path(name).suffix for name in names} <= {".safetensors", ".json", ".jinja", ".txt"}
-
-
 def list_anchors(page: Path) -> set[str]:
     headings = re.findall(r"(?m)^#+ (.*)$", page.read_text())
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -120,10 +102,7 @@ def test_every_link_of_a_page_leads_to_a_file_and_its_heading():
     assert broken == []
 
 
-def test_the_image_is_of_known_instructions_and_its_files_suffice_to_install(tmp_path):
-    text = re.sub(r"(?m)^#.*\n|\\\n", "", (ROOT / "Dockerfile").read_text())
-    words = [line.split()[0] for line in text.splitlines()]
-    assert words == ["FROM", "ARG", "RUN", "COPY", "WORKDIR", "RUN", "WORKDIR"]
+def test_the_files_of_the_image_suffice_to_install(tmp_path):
     excluded, *copied = (ROOT / ".dockerignore").read_text().split()
     assert excluded == "*"
     for name in (pattern.removeprefix("!") for pattern in copied):

@@ -21,7 +21,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from page_blocks import blocks_of
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -96,21 +95,16 @@ def test_state_of_a_run_that(monkeypatch, tmp_path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("deaths", "outcome", "attempts"),
-    [
-        (2, "executed", 3),
-        (agents.MAX_CRASHES - 1, "executed", agents.MAX_CRASHES),
-        (99, "failed", agents.MAX_CRASHES),
-    ],
+    ("deaths", "outcome"), [(agents.MAX_CRASHES - 1, "executed"), (99, "failed")]
 )
 def test_a_stage_at_which_agents_die_is_tried_by_others_up_to_a_limit(
-    monkeypatch, tmp_path, deaths, outcome, attempts
+    monkeypatch, tmp_path, deaths, outcome
 ) -> None:
     states = iter([Crashed(message="gone")] * deaths + [Completed(name="Executed")])
     monkeypatch.setattr(agents.AgentRun, "submit", lambda _: None)
     monkeypatch.setattr(agents.AgentRun, "follow", lambda *_: next(states))
     result = agents.AgentRun(NODE, "", "", Runner(root=tmp_path, log=lambda _: None)).run()
-    assert (result.outcome.value, result.attempts) == (outcome, attempts)
+    assert (result.outcome.value, result.attempts) == (outcome, agents.MAX_CRASHES)
 
 
 @pytest.mark.parametrize(
@@ -185,16 +179,12 @@ def test_a_server_that_refuses_is_asked_again_if_it_is_broken(monkeypatch, statu
 
 
 @pytest.mark.parametrize("command", [pipeline.main, lambda: sweep.queue_points([["a=1"]], None)])
-@pytest.mark.parametrize("status", [401, 499, 500, None])
-@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("status", [401, None])
 def test_a_server_that_refuses_or_is_not_there_ends_a_command_with_a_message(
-    monkeypatch, command, status, is_first
+    monkeypatch, command, status
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["flows.pipeline"])
     monkeypatch.setattr(pipeline, "exit_when_terminated", lambda: None)
-    if not is_first:  # a request after the one that asks whether there is a server
-        for module in (pipeline, sweep):
-            monkeypatch.setattr(module, "check_server", lambda: None)
     words = status or "refused|failed"
     with http_server(status or 200) as port:
         address = f"http://me:sekret@127.0.0.1:{port if status else 9}/api"
@@ -220,18 +210,6 @@ def read_deployment(heading: str) -> dict[str, Any]:
     assert deployment["entrypoint"] == "flows/agents.py:stage"
     assert deployment["name"] == deployment["work_pool"]["name"] == replace(NODE, gpu=1).pool
     return deployment["work_pool"]["job_variables"]
-
-
-def test_a_server_is_started_with_the_address_that_its_clients_have() -> None:
-    """Else its page asks port 4200, whatever port it has."""
-    texts = [block.text for block in blocks_of("commands")]
-    blocks = [text for text in texts if "prefect --no-prompt server start" in text]
-    assert len(blocks) == 2
-    for block in blocks:
-        before, _, words = block.partition("prefect --no-prompt server start")
-        port = re.search(r"--port (\d+)", words)
-        assert port is not None
-        assert f"export PREFECT_API_URL=http://127.0.0.1:{port[1]}/api\n" in before
 
 
 def test_a_slurm_worker_accepts_the_job_variables() -> None:
@@ -262,13 +240,6 @@ def test_a_kubernetes_worker_makes_a_pod_with_gpus_and_the_clone() -> None:
     assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == "posttrain"
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert container["workingDir"].startswith(mounts["clone"] + "/")
-
-
-def test_the_job_of_a_batch_queue_is_right_in_syntax_and_refuses_no_stage() -> None:
-    script = str(FLOWS / "slurm.sh")
-    subprocess.run(["bash", "-n", script], check=True)
-    result = subprocess.run(["bash", script], check=False, capture_output=True, text=True)
-    assert (result.returncode, result.stdout) == (1, "")
 
 
 def test_each_pool_of_a_stage_has_a_deployment_and_none_names_this_machine() -> None:
@@ -405,7 +376,7 @@ def test_a_killed_agent_and_a_restarted_server_cost_no_result(prefect, pools, tm
 
 
 @pytest.mark.slow
-def test_a_task_a_stage_with_its_outcome_and_no_process_after_sigterm(prefect, toy) -> None:
+def test_a_task_a_stage_with_its_outcome(prefect, toy) -> None:
     toy.environment.update(prefect.environment)
     for path in (toy.path / "data/side/left").iterdir():
         path.unlink()
@@ -417,13 +388,6 @@ def test_a_task_a_stage_with_its_outcome_and_no_process_after_sigterm(prefect, t
     assert states == expected, "and none of track"
     assert "1 restored, 1 skipped, 1 failed, 1 blocked" in output
     assert toy.started().count("right") == 2, "the error is final"
-    toy.change(left={"mode": "spawn"})
-    flow = toy.start(*PIPELINE, "side@left")  # which a worker ends by SIGTERM
-    below = toy.grandchild()
-    flow.send_signal(signal.SIGTERM)
-    output, _ = flow.communicate(timeout=200)
-    assert flow.returncode != 0, output
-    wait_until(lambda: not below.is_running(), "the end of the stage", 60)
 
 
 SAVE_BLOCK = """
@@ -444,9 +408,8 @@ def test_the_nightly_deployment_as_the_page_has_it(prefect, toy: ToyRepo) -> Non
     (worker,) = [words for words in commands if "worker" in words]
     (trigger,) = [words for words in commands if "deployment" in words]
     report = toy.path / "data/report"
-    (report / "plots").mkdir(parents=True)
+    report.mkdir()
     (report / "verdict.txt").write_text("grpo is better")
-    (report / "plots/accuracy.csv").write_text("policy,mean_accuracy\nsft,0.64193\n")
     settings = f"{prefect.proxy.url}/api/admin/settings"
     assert http_status(settings) == 401, "the API must ask for the password"
     prefect.set_up(toy, "cpu")
@@ -466,28 +429,12 @@ def test_the_nightly_deployment_as_the_page_has_it(prefect, toy: ToyRepo) -> Non
             toy.run(*trigger, "--param", "alert=custom-webhook/team", code=1)
     finally:
         prefect.kill("worker")
-    runs = {
-        run["state_name"]: run
-        for run in prefect.ask("flow_runs/filter")
-        if "nightly" in run["tags"]
-    }
-    assert runs["Completed"]["name"] == "nightly: all stages at no commit"
-    assert runs["Completed"]["tags"] == ["nightly", "no commit"]
     (message,) = received
     assert message["subject"] == "nightly: all stages at no commit: Failed"
     assert "1 failed" in message["body"]
-    artifacts = {
-        state: {
-            item["key"]: item["data"]
-            for item in prefect.ask("artifacts/filter")
-            if item["flow_run_id"] == run["id"]
-        }
-        for state, run in runs.items()
-    }
-    assert set(artifacts["Failed"]) == {"pipeline"}, "the report is that of the run before"
-    assert artifacts["Completed"]["verdict"] == "grpo is better"
-    accuracy = json.loads(artifacts["Completed"]["accuracy"])
-    assert accuracy == [{"policy": "sft", "mean_accuracy": 0.6419}]
+    verdicts = [item for item in prefect.ask("artifacts/filter") if item["key"] == "verdict"]
+    (verdict,) = verdicts  # the report is that of the run before
+    assert verdict["data"] == "grpo is better"
     schedules = toy.run("prefect", "deployment", "schedule", "ls", "pipeline/nightly")
     assert "0 2 * * *" in schedules
     assert "False" in schedules, "the nightly schedule is off until someone turns it on"

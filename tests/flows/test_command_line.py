@@ -56,15 +56,6 @@ def test_outside_a_checkout_nothing_runs(tmp_path: Path, monkeypatch: pytest.Mon
     assert posttrain("--help", cwd=tmp_path).stdout == posttrain("--help").stdout
 
 
-def test_a_command_runs_its_module_with_its_words_and_exit_status(tmp_path: Path):
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text("{}", encoding="utf-8")
-    result = posttrain("serve", str(model), "--port", "9", "--print")
-    assert result.returncode == 0
-    assert result.stdout.split()[-5:] == [str(model), "--host", "127.0.0.1", "--port", "9"]
-
-
 def test_new_rows_and_files_pass_the_check_as_they_stand(tmp_path: Path):
     for name in ("params.yaml", "dvc.yaml", "constraints.txt", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tmp_path)
@@ -88,24 +79,6 @@ def test_new_rows_and_files_pass_the_check_as_they_stand(tmp_path: Path):
         assert (result.returncode, result.stderr.count("README.md")) == (2, 1)
 
 
-def test_a_row_is_added_at_the_end_of_its_table():
-    text = "a:\n  x: 1\n\n# of b\nb: {}\n\nc: 2\n"
-    text = new.add_row(new.add_row(text, "a", "y: 2"), "b", "z: 3")
-    assert text == "a:\n  x: 1\n  y: 2\n\n# of b\nb:\n  z: 3\n\nc: 2\n"
-
-
-@pytest.mark.parametrize("text", [
-    "data:\n  source: {kind: a}\n", "data:\n  source:\n  - kind: a\n    limit: 1\n",
-    "data:\n  source:\n    kind: a\n    # of a\n  shares: 1\nb: 2\n"
-])  # fmt: skip
-def test_a_new_source_takes_the_place_of_the_old_one_which_is_a_comment(text: str):
-    changed = new.replace_source(text, "{kind: own/b}")
-    assert changed.count("\n") == text.count("\n") + 1
-    assert re.search(r"(?s)\n  source: \{kind: own/b\}\n  # source:.*kind: a", changed)
-    with pytest.raises(ValueError, match="Write it yourself"):
-        new.replace_source("data: {source: {kind: a}}\n", "{kind: own/b}")
-
-
 def test_nothing_is_written_where_a_table_has_another_form(tmp_path: Path, monkeypatch):
     for name in ("README.md", "params.yaml", "stages/presets.yaml", "stages/write_your_own.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -122,12 +95,3 @@ def test_nothing_is_written_where_a_table_has_another_form(tmp_path: Path, monke
         with pytest.raises(ValueError, match="wrote nothing"):
             new.write("reward", "brief")
         assert {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()} == before
-
-
-@pytest.mark.parametrize("table", [
-    "rewards: {a: {by: rule}}", "rewards: null", "rewards:\n    a: {by: rule}",
-    "rewards:\n  a: {by: rule}\n# of a\n  # here\n  <<: {b: 1", "", "'rewards': {}",
-])  # fmt: skip
-def test_a_table_in_another_form_is_left_as_it_is(table: str):
-    with pytest.raises(ValueError, match=r"(?s)yourself:\nrewards:\n  short: \{by: rule"):
-        new.add_row(f"policies: {{}}\n{table}\n", "rewards", "short: {by: rule}")

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from functools import partial
@@ -23,8 +24,13 @@ from ruamel.yaml import YAML
 
 from flows.dvc_internals import mend
 
-KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 INJECTED = Path(__file__).parent / "injected"
+CHANGES = ("stage", "dvc")
+"""Processes that die, with all that they belong to, before a change that they make to a file."""
+SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
+"""Signals that they get at a time."""
+TARGETS = {"SIGKILL": ("all", "a process", "dvc"), "SIGTERM": ("all", "a process", "dvc")}
+"""Signal -> who may get it; Ctrl-C and the end of a terminal reach the whole process group."""
 FAMILIES = {
     "sft": "train@sft",
     "preference": "train@dpo",
@@ -42,6 +48,7 @@ FAMILIES = {
     "playing": "play@imitator",
     "rl in an environment": "train@guesser",
     "evaluating": "evaluate@grpo",
+    "a long update": "train@long",
 }
 
 
@@ -50,17 +57,18 @@ class KilledStages:
 
     def __init__(self, copy: PipelineCopy) -> None:
         """`copy`: up to date."""
-        self.path = copy.path
+        self.path, self.log = copy.path, copy.path.parent / "killed.log"
         self.lock = YAML(typ="safe").load(self.path / "dvc.lock")["stages"]
 
     def start(self, stage: str, **extra: str) -> subprocess.Popen[str]:
         """`dvc repro -s`, in a process group of its own, three checkpoints a second."""
         settings = {"PYTHONPATH": str(INJECTED), "POSTTRAIN_CHECKPOINT_SECONDS": "0.3"}
-        return subprocess.Popen(
-            [sys.executable, "-m", "dvc", "repro", "-s", stage], cwd=self.path,
-            env=make_environment() | settings | extra, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        )  # fmt: skip
+        with self.log.open("w") as file:
+            return subprocess.Popen(
+                [sys.executable, "-m", "dvc", "repro", "-s", stage], cwd=self.path,
+                env=make_environment() | settings | extra, stdout=file, stderr=file, text=True,
+                start_new_session=True,
+            )  # fmt: skip
 
     def forget(self, stage: str) -> None:
         """As if the stage had never run."""
@@ -78,57 +86,56 @@ class KilledStages:
         for folder in (self.path / ".pipe").glob(f"{stage}-" + "[0-9a-f]" * 16):
             shutil.rmtree(folder)
 
-    def counts(self, stage: str, folder: Path) -> tuple[dict[str, int], float]:
-        """How many changes to files stage and dvc make, and how long they take."""
-        self.forget(stage)
-        folder.mkdir()
-        begun = time.monotonic()
-        output, _ = (process := self.start(stage, RESUME_COUNTS=str(folder))).communicate()
-        assert process.returncode == 0, output
-        seconds = time.monotonic() - begun
-        result: dict[str, int] = {}
-        for path in folder.iterdir():
-            stage_name = path.name.partition("-")[0]
-            result[stage_name] = max(result.get(stage_name, 0), int(path.read_text()))
-        return result, seconds
-
-    def check(self, stage: str, number: int, draw: random.Random, folder: Path) -> None:
-        """Kill it `number` times, at changes to files and at times, then let it end."""
-        counts, seconds = self.counts(stage, folder)
-        self.compare(stage, "not killed")
+    def check(self, stage: str, number: int, draw: random.Random) -> None:
+        """Kill it `number` times, then let it end with the bits and journals of the whole run."""
+        undisturbed = self.measure(stage)
         journals = self.journals(stage)
         self.forget(stage)
-        killed: list[str] = []
-        while len(killed) < number:
-            kind = draw.choice(["stage", "stage", "dvc", "time", "all asked", "dvc asked"])
-            if kind in ("stage", "dvc"):
-                point = f"{kind}:{draw.randint(1, counts[kind])}"
-                process = self.start(stage, RESUME_KILL=point)
+        kills: list[str] = []
+        while len(kills) < number:
+            kind = draw.choice([*CHANGES, *SIGNALS])
+            if kind in CHANGES:
+                point = str(draw.randint(1, int(undisturbed[kind])))
+                code = self.start(stage, RESUME_KILL=f"{kind}:{point}").wait()
+                assert code in (0, -signal.SIGKILL), f"{kills}, {point}: {self.log.read_text()}"
+                is_killed = code != 0
             else:
-                process, after = self.start(stage), draw.uniform(0, seconds)
-                point = f"{kind} {after:.1f} s"
+                process = self.start(stage)
+                after = draw.uniform(0, 2 / (1 + number)) * undisturbed["seconds"]
+                target = draw.choice(TARGETS.get(kind, ("all",)))
+                point, is_killed = f"to {target} after {after:.1f} s", False
                 try:
                     process.wait(timeout=after)
                 except subprocess.TimeoutExpired:
-                    if kind == "dvc asked":
-                        process.terminate()
-                    else:
-                        sent = signal.SIGKILL if kind == "time" else signal.SIGTERM
-                        os.killpg(process.pid, sent)
+                    send(process.pid, getattr(signal, kind), target, draw)
+                    is_killed = process.wait() != 0
                     wait_for_end(process.pid, 120.0)  # some of it may still be starting
-            output, _ = process.communicate()
-            assert process.returncode in (0, *KILLED), f"{killed}, {point}: {output}"
-            if process.returncode:
-                killed.append(point)
-                mend(self.path)  # as flows do, and stages/README.md tells who runs dvc by hand
-            else:  # it ended before that point
-                self.compare(stage, point)
+            mend(self.path)  # as flows do, and stages/README.md tells who runs dvc by hand
+            if is_killed:
+                kills.append(f"{kind} {point}")
+            else:  # it ended before that point, or what got the signal was of no importance
+                self.compare(stage, f"{kills}, {kind} {point}")
                 self.forget(stage)
-        output, _ = (process := self.start(stage)).communicate()
-        assert process.returncode == 0, f"after {killed}: {output}"
-        self.compare(stage, " ".join(killed))
-        assert self.journals(stage) == journals
-        print(f"{stage}: killed at {', '.join(killed)}")
+        self.end(stage, f"after {kills}")
+        assert self.journals(stage) == journals, f"journals after {kills}"
+        print(f"{stage}: killed by {', '.join(kills)}")
+
+    def measure(self, stage: str) -> dict[str, float]:
+        """Run it undisturbed: its seconds, and the changes to files that stage and dvc make."""
+        self.forget(stage)
+        with tempfile.TemporaryDirectory() as counts:
+            begun = time.monotonic()
+            self.end(stage, "not killed", RESUME_COUNTS=counts)
+            result = {"seconds": time.monotonic() - begun}
+            for kind in CHANGES:
+                result[kind] = max(int(path.read_text()) for path in Path(counts).glob(f"{kind}-*"))
+        return result
+
+    def end(self, stage: str, when: str, **extra: str) -> None:
+        """Run it to its end: it has the bits of the whole run."""
+        process = self.start(stage, **extra)
+        assert process.wait() == 0, f"{when}: {self.log.read_text()}"
+        self.compare(stage, when)
 
     def compare(self, stage: str, when: str) -> None:
         """Every bit of the outputs, dvc.lock, and the journals but for their times."""
@@ -150,6 +157,17 @@ class KilledStages:
             )
             for path in folder.glob("journal-*.jsonl")
         }  # fmt: skip
+
+
+def send(group: int, number: int, target: str, draw: random.Random) -> None:
+    """Send a signal to the process group of a dvc, to dvc alone, or to one process below it."""
+    below = psutil.Process(group).children(recursive=True)
+    if target == "all":
+        os.killpg(group, number)
+    elif target == "dvc" or not below:
+        os.kill(group, number)
+    else:
+        draw.choice(below).send_signal(number)
 
 
 def wait_for_end(group: int, seconds: float) -> None:

@@ -1,9 +1,10 @@
 """Every family of stages killed at any moment ends with the bits of stages that nobody killed.
 
 Three families with one kill each run before a commit lands: tests/test_pipeline.py. The name of a
-new kind of stage is a row of `FAMILIES`.
+new kind of stage is a row of `FAMILIES`. A sweep: RESUME_KILLS=20 pytest -m weekly tests/resume
 """
 
+import os
 import random
 from collections.abc import Callable
 
@@ -13,10 +14,14 @@ from resume.killed_stages import FAMILIES, KilledStages
 
 pytestmark = pytest.mark.weekly
 
+KILLS = int(os.environ.get("RESUME_KILLS", "5"))
+"""Number of kills of each stage; another number also kills at other moments."""
+
 
 @pytest.fixture(scope="module")
 def stages(pipeline_copy: Callable[..., PipelineCopy]) -> KilledStages:
     copy = pipeline_copy(find_edit("families"))
+    copy.change(find_edit("a long update"))
     copy.repro()
     return KilledStages(copy)
 
@@ -27,5 +32,5 @@ def test_every_kind_of_stage_has_a_family(stages: KilledStages) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_killed_stage_ends_with_the_same_bits(family, stages: KilledStages, tmp_path) -> None:
-    stages.check(FAMILIES[family], 5, random.Random(family), tmp_path / "counts")
+def test_a_killed_stage_ends_with_the_same_bits(family, stages: KilledStages) -> None:
+    stages.check(FAMILIES[family], KILLS, random.Random(f"{family} {KILLS}"))

@@ -1,20 +1,16 @@
 """Seeds that are finished in one run of a stage and joined by another: the bits of a run of all."""
 
-import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
-from seed_stage import STAGE, read_outputs, records, run_seed_stage, started, write_seed_stage
+from seed_stage import read_outputs, records, run_seed_stage, started, write_seed_stage
 from toy_repo import init_dvc
 
-from flows import seeds
-from stages.runtime import finished_seeds, identity, journal, runs
-from stages.tracking import view
+from stages.runtime import finished_seeds, journal, runs
 
 ROOT = Path(__file__).parents[3]
 IDENTITY = {"stage": "train@toy", "input_key": "a", "seed": 1}
@@ -102,17 +98,6 @@ def test_seeds_of_one_run_have_the_same_arithmetic(row):
     assert row["says"] in (difference or "")
 
 
-def test_seeds_of_several_devices_are_joined_with_a_warning(tmp_path, caplog):
-    folders = [tmp_path / f"seed-{seed}" for seed in range(3)]
-    for folder, device in zip(folders, ["cpu", "H100", "cpu"], strict=True):
-        (folder / "finished").mkdir(parents=True)
-        (folder / "finished/seed.json").write_text(json.dumps({"device": device}))
-    finished_seeds.warn_of_devices([folders[0], folders[2], tmp_path / "seed-3"])
-    assert not caplog.messages
-    finished_seeds.warn_of_devices(folders)
-    assert "H100 and cpu" in caplog.messages[0]
-
-
 def test_seconds_of_a_joined_run_count_what_overlaps_once_and_no_pause():
     def record(started, ended, **others):
         times = {"started": f"2026-01-01T00:00:{started}", "ended": f"2026-01-01T00:00:{ended}"}
@@ -124,9 +109,6 @@ def test_seconds_of_a_joined_run_count_what_overlaps_once_and_no_pause():
     assert (joined["started"][-2:], joined["ended"][-2:]) == ("10", "42")
     assert joined["peak_memory_bytes"] == 9
     assert joined["seeds"]["1"] == earlier[1]
-    record_of_seed = {"host": "a", "device": "cpu", "started": "then", "seconds": 3}
-    tags = view.name_seeds({"host": "b", "seeds": {"2": record_of_seed | {"cpu": {}}}})
-    assert tags == {f"posttrain.seed-2.{name}": value for name, value in record_of_seed.items()}
 
 
 @pytest.mark.parametrize(("text", "expected"), [("1", [1]), ("0,2", [2, 0]), (None, None)])
@@ -146,21 +128,6 @@ def test_other_seeds_or_a_choice_under_dvc_or_torchrun_are_refused(monkeypatch, 
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="POSTTRAIN_SEEDS"):
         finished_seeds.read_choice([0, 1, 2])
-
-
-def test_seeds_that_another_machine_joined_are_released(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    key = "5" * 64
-    folder = identity.PIPE / f"train@grpo-{key[:16]}"
-    folder.mkdir(parents=True)
-    execution = identity.Execution(execution_id="e", stage="train@grpo", input_key=key, attempt=1)
-    (folder / identity.EXECUTION).write_text(json.dumps(vars(execution)))
-    identity.leave(execution, folder, is_partial=True)
-    monkeypatch.setattr(identity, "recorded", lambda each: each == execution)
-    for released, stays in (("6" * 64, True), (key, False)):
-        seeds.release(tmp_path, "train@grpo", released)
-        identity._sweep("sample@sft", "7" * 64)
-        assert folder.exists() == stays
 
 
 @pytest.fixture
@@ -223,27 +190,3 @@ def test_seeds_of_several_calls_give_the_bits_of_one(checkout, compute):
     assert read_outputs(checkout) == whole
     with pytest.raises(ValueError, match="train@toy"):
         compute("1", start="other")
-
-
-@pytest.mark.slow
-def test_dvc_records_joined_seeds_as_a_run_of_all(checkout):
-    def run(*command, **extra):
-        return subprocess.run(command, env=os.environ | extra, check=False).returncode
-
-    assert run("dvc", "repro") == 0
-    locked = (checkout / "dvc.lock").read_bytes()
-    for name in ("data", ".dvc/cache", ".pipe"):
-        shutil.rmtree(checkout / name)
-    (checkout / "dvc.lock").unlink()
-    started(checkout)
-    command = (sys.executable, "-m", "flows.seeds", STAGE)
-    assert run(*command, "1") == 0
-    assert run(*command, "2", TOY_KILL="2") == 137
-    assert not (checkout / "dvc.lock").exists()
-    assert run("dvc", "repro") == 0
-    assert sorted(started(checkout)) == [*ALL, "seed-2"]
-    assert (checkout / "dvc.lock").read_bytes() == locked
-    assert run(*command, "1") == 0  # of inputs that dvc.lock has
-    for _ in range(2):
-        assert run("dvc", "repro", "-f") == 0
-        assert sorted(started(checkout)) == ALL

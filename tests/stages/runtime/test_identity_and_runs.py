@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -12,7 +11,6 @@ import sys
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -20,7 +18,7 @@ from dvc.stage.serialize import to_single_stage_lockfile
 from ruamel.yaml import YAML
 from seed_runs import for_each_seed
 from terminals import run_on_terminal
-from toy_repo import wait_until
+from toy_repo import GIT, wait_until
 
 from stages.runtime import clean, identity, intact, preflight, runs
 from stages.runtime.identity import Execution
@@ -46,21 +44,6 @@ def folder(tmp_path, monkeypatch):
     return path
 
 
-def test_the_key_of_an_entry_is_of_its_contents_and_not_of_their_sizes():
-    out = {"path": "data/model", "hash": "md5", "md5": "1.dir", "size": 3, "nfiles": 1}
-    dep = {"path": "work.py", "hash": "md5", "md5": "2", "size": 4, "nfiles": 2}
-    entry = {"cmd": "python work.py", "deps": [dep], "outs": [out], "params": {"p": {"rate": 1e-5}}}
-    key = identity.lock_key(entry)
-    same = [
-        {"deps": [dep | {"size": 5}]}, {"deps": [dep | {"nfiles": 5}]},
-        {"outs": [out | {"md5": "9.dir"}]},
-    ]  # fmt: skip
-    other = [{"cmd": "python"}, {"deps": [dep | {"md5": "3"}]}, {"params": {"p": {"rate": 1e-4}}},
-             {"outs": [out | {"path": "data/policy"}]}]  # fmt: skip
-    assert {identity.lock_key(entry | changes) for changes in same} == {key}
-    assert len({key, *(identity.lock_key(entry | changes) for changes in other)}) == 5
-
-
 @pytest.fixture(scope="module")
 def repo(shared_toy_repo):
     """A repository of which nothing has run."""
@@ -76,11 +59,7 @@ def test_dvc_lock_is_read_again_while_another_dvc_writes_it(repo, monkeypatch):
     outs = [dict(out) | {"hash": "md5", "md5": "1" * 32} for out in entry["outs"]]
     whole = json.dumps({"schema": "2.0", "stages": {STAGE: entry | {"outs": outs}}})
     lock, waits = Path("dvc.lock"), []
-
-    def write_rest(_):
-        waits.append(lock.write_text(whole))
-
-    monkeypatch.setattr(identity.time, "sleep", write_rest)
+    monkeypatch.setattr(identity.time, "sleep", lambda _: waits.append(lock.write_text(whole)))
     for number, cut in enumerate(('"md5"', '"cmd"'), start=1):
         lock.write_text(whole[: whole.rindex(cut) + 2])
         assert not identity.recorded(make_execution(input_key=key))
@@ -89,12 +68,6 @@ def test_dvc_lock_is_read_again_while_another_dvc_writes_it(repo, monkeypatch):
         assert identity.recorded(make_execution(input_key=key))
         assert not identity.recorded(make_execution(input_key=KEY))
     lock.unlink()
-    content = Path("dvc.yaml").read_text()
-    Path("dvc.yaml").write_text("stages: [")
-    with pytest.raises(ValueError, match=r"dvc\.yaml"):
-        identity.dvc_stage(STAGE)
-    assert len(waits) == 2, "a broken dvc.yaml is not waited for"
-    Path("dvc.yaml").write_text(content)
 
 
 @pytest.mark.parametrize("row", ROWS["words"])
@@ -115,6 +88,7 @@ def test_words_of_another_command_are_no_run_of_the_stage(row, repo, monkeypatch
 def test_parameters_edited_meanwhile_give_no_result_and_those_of_others_do(repo, monkeypatch):
     monkeypatch.chdir(repo.path)
     monkeypatch.setattr(sys, "argv", ["work.py", STAGE])
+    records = Path("data/runs/train/sft")
     with runs.start(STAGE) as run:
         repo.set_params(rate="0.5")
         with pytest.raises(ValueError, match=STAGE):  # before it learns from others than its own
@@ -122,11 +96,10 @@ def test_parameters_edited_meanwhile_give_no_result_and_those_of_others_do(repo,
         repo.set_params()
         repo.set_params(goal=0.75)  # which evaluate reads
         for_each_seed(lambda run: None, [0], run)
-    (record,) = Path("data/runs/train/sft").iterdir()
-    shutil.rmtree(record)
+    assert len(list(records.iterdir())) == 1
     with pytest.raises(ValueError, match=STAGE), runs.start(STAGE):
         repo.set_params(rate="0.5")
-    assert list(Path("data/runs/train/sft").iterdir()) == []
+    assert len(list(records.iterdir())) == 1
     repo.set_params()
     (scratch,) = Path(".pipe").glob(f"{STAGE}-*")
     assert STAGE in (scratch / "failed.json").read_text()
@@ -150,20 +123,6 @@ def test_an_execution_is_taken_over_by_its_own_inputs_alone(folder, monkeypatch)
     assert claim()[0].attempt == 1, "outside of a pipeline nothing is ever taken over"
 
 
-@pytest.mark.parametrize(("variables", "is_partial", "text"), [
-    ({"DVC_STAGE": STAGE}, False, ""), ({}, True, identity.PARTIAL), ({}, False, None),
-], ids=["by dvc", "some seeds", "by hand"])  # fmt: skip
-def test_scratch_stays_until_its_outputs_are_recorded(
-    variables, is_partial, text, folder, monkeypatch
-):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    identity.leave(make_execution(), folder, is_partial=is_partial)
-    assert folder.exists() == (text is not None)
-    if text is not None:
-        assert (folder / identity.ENDED).read_text() == text
-
-
 @pytest.mark.parametrize("row", ROWS["scratch"])
 def test_a_start_sweeps_what_is_recorded_replaced_or_broken(row, folder, monkeypatch):
     if row["ended"] is not None:
@@ -178,7 +137,7 @@ def test_a_start_sweeps_what_is_recorded_replaced_or_broken(row, folder, monkeyp
     assert names == ([folder.name] if row["stays"] else [])
 
 
-def test_scratch_of_other_inputs_is_bounded_and_can_be_cleaned(repo, monkeypatch, capsys):
+def test_scratch_of_other_inputs_is_bounded_and_can_be_cleaned(repo, monkeypatch):
     monkeypatch.chdir(repo.path)
     monkeypatch.setattr(sys, "argv", ["work.py", STAGE])
     present = f"{STAGE}-{identity.find_present_key(STAGE)[:16]}"
@@ -187,29 +146,22 @@ def test_scratch_of_other_inputs_is_bounded_and_can_be_cleaned(repo, monkeypatch
         record.parent.mkdir(parents=True)
         record.write_text(json.dumps(asdict(make_execution(input_key=number * 64))))
         os.utime(record, (int(number), int(number)))
-    missing, last = [identity.PIPE / f"{name}-{'9' * 16}" for name in ("train@gone", "sample@dpo")]
-    for folder in (missing, last):  # without a stage, and with one that has no inputs yet
-        folder.mkdir()
+    without_stage, without_inputs = (f"{name}-{'9' * 16}" for name in ("train@gone", "sample@dpo"))
+    for name in (without_stage, without_inputs):
+        (identity.PIPE / name).mkdir()
 
-    def stay():
-        return {folder.name for folder in identity.find_folders()} - {missing.name, last.name}
+    def list_names():
+        return {folder.name for folder in identity.find_folders()}
 
-    newest = {f"{STAGE}-{number * 16}" for number in "34"}
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "argv", ["work.py", "by hand"])
-        with identity.claim(STAGE) as (_, by_hand, _):
-            assert {f"{STAGE}-{number * 16}" for number in "01234"} <= stay()
-        shutil.rmtree(by_hand)
+    bounded = {present, *(f"{STAGE}-{number * 16}" for number in "34")}
     with identity.claim(STAGE):
-        assert stay() == {present} | newest
+        assert list_names() == bounded | {without_stage, without_inputs}
         clean.main()
-        assert stay() == {present} | newest
-    assert (missing.exists(), last.exists()) == (False, True)
+        assert list_names() == bounded | {without_inputs}, "of a stage that runs all folders stay"
     clean.main("--dry-run")
-    assert newest <= {*re.findall(r"(?m)^\.pipe/(\S+)", capsys.readouterr().out)}
-    assert stay() == {present} | newest
+    assert list_names() == bounded | {without_inputs}
     clean.main()
-    assert stay() == {present}
+    assert list_names() == {present, without_inputs}
     shutil.rmtree(identity.PIPE)
 
 
@@ -258,13 +210,11 @@ def test_a_killed_stage_is_gone_on_with_by_its_own_inputs_alone(toy_repo):
     process.communicate()
     (folder,) = toy_repo.path.glob(f".pipe/{STAGE}-*")
     killed = json.loads((folder / "exec.json").read_text())
-    assert len((folder / "seed-0/journal.jsonl").read_text().splitlines()) == 4
     toy_repo.set_params(rate="0.5")
     toy_repo.repro(STAGE)
     other = toy_repo.record(STAGE)
     assert other["attempt"] == 1
     assert other["execution_id"] != killed["execution_id"]
-    assert folder.exists()
     toy_repo.set_params()
     toy_repo.repro(STAGE)
     record = toy_repo.record(STAGE)
@@ -273,11 +223,8 @@ def test_a_killed_stage_is_gone_on_with_by_its_own_inputs_alone(toy_repo):
     assert [json.loads(line)["index"] for line in lines] == [0, 1, 2, 3, 4, 5]
     # It stays until the next stage finds the outputs in dvc.lock: dvc may be killed before.
     assert (folder / "ended").exists()
-    output = toy_repo.run("python", "work.py", "train@dpo", code=1, TOY_STOP="fail")
+    assert "RuntimeError" in toy_repo.run("python", "work.py", "train@dpo", code=1, TOY_STOP="fail")
     assert not folder.exists()
-    assert "RuntimeError" in output
-    (failed,) = toy_repo.path.glob(".pipe/train@dpo-*/failed.json")
-    assert json.loads(failed.read_text())["error"].startswith("RuntimeError")
     assert not (toy_repo.path / "data/policies/dpo").exists()
     shutil.rmtree(toy_repo.path / "data/policies")
     output = toy_repo.run("python", "work.py", "train@dpo", code=1)
@@ -310,8 +257,6 @@ def test_the_runtime_cannot_change_an_output(toy_repo):
     assert read_outputs(data) == written
     assert (toy_repo.path / ".pipe/gpu/3-0.lock").exists()
     toy_repo.run(*command, code=1, TOY_STOP="fail")
-    toy_repo.run(*command)
-    assert read_outputs(data) == written
     shown = run_on_terminal(command, toy_repo.path, 80, toy_repo.environment)
     assert "done in" in shown
     assert read_outputs(data) == written
@@ -329,23 +274,19 @@ def test_the_runtime_cannot_change_an_output(toy_repo):
     assert weights.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("file", "is_dirty"), [(None, False), ("dvc.lock", False), ("work.py", True)]
-)
 def test_a_tree_is_dirty_by_its_code_and_not_by_the_lock_that_the_pipeline_writes(
-    file, is_dirty, tmp_path, monkeypatch
+    tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     assert runs.git_state() == (None, None)
     for name in ("dvc.lock", "work.py"):
         Path(name).write_text("a")
-    for words in (["init", "-q"], ["add", "-A"],
-                  ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "a"]):  # fmt: skip
-        subprocess.run(["git", *words], check=True)
-    if file is not None:
-        Path(file).write_text("b")
-    commit, dirty = runs.git_state()
-    assert (len(commit), dirty) == (40, is_dirty)
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "a"]):
+        subprocess.run([*GIT, *words], check=True)
+    for name, is_dirty in (("dvc.lock", False), ("work.py", True)):
+        Path(name).write_text("b")
+        commit, dirty = runs.git_state()
+        assert (len(commit), dirty) == (40, is_dirty)
 
 
 def test_a_start_draws_no_random_number_and_leaves_a_record_and_journals(tmp_path, monkeypatch):
@@ -366,17 +307,6 @@ def test_a_start_draws_no_random_number_and_leaves_a_record_and_journals(tmp_pat
     assert [path.name for path in runs.find_records("toy", key)] == [record.name]
 
 
-def test_records_of_equal_inputs_are_listed_from_the_oldest_on(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name, ended in (("a", "2026-01-02"), ("b", "2026-01-01"), ("c", "2026-01-03")):
-        path = Path(f"data/runs/train/sft/{KEY[:16]}-{name}/run.json")
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({"ended": ended}))
-    names = [path.name[-1] for path in runs.find_records(STAGE, KEY)]
-    assert names == ["b", "a", "c"]
-    assert runs.find_records(STAGE, "6" * 64) == []
-
-
 def test_a_temporary_copy_leaves_its_record_in_the_checkout(tmp_path, monkeypatch):
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -389,56 +319,19 @@ def test_a_temporary_copy_leaves_its_record_in_the_checkout(tmp_path, monkeypatc
     assert not (copy / "data/runs").exists()
 
 
-@pytest.fixture
-def source(tmp_path, monkeypatch):
-    """A source file that the trace knows."""
+def test_code_that_was_edited_since_dvc_looked_at_it_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text("rate = 1\n")
+    source = Path("train.py")
+    source.write_text("rate = 1\n")
     Path(TRACED).parent.mkdir(parents=True)
-    digest = hashlib.sha256(b"rate = 1\n").hexdigest()
-    Path(TRACED).write_text(json.dumps({"train.py": digest}))
-    return Path("train.py")
-
-
-@pytest.mark.parametrize(("edit", "is_refused"), [
-    (lambda file: file.touch(), False), (lambda file: file.write_text("rate = 2\n"), True),
-    (lambda file: file.unlink(), True),
-], ids=["touched", "edited", "removed"])  # fmt: skip
-def test_code_that_was_edited_since_dvc_looked_at_it_is_refused(edit, is_refused, source):
-    edit(source)
-    intact.check_sources(["data/other/train.jsonl"])  # without a trace
-    if is_refused:
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    Path(TRACED).write_text(json.dumps({source.name: digest}))
+    source.touch()
+    intact.check_sources([TRACED, "data/other/train.jsonl"])
+    for edit in (lambda: source.write_text("rate = 2\n"), source.unlink):
+        edit()
         with pytest.raises(ValueError, match=r"train\.py"):
             intact.check_sources([TRACED])
-    else:
-        intact.check_sources([TRACED])
-
-
-@pytest.mark.parametrize("is_cached", [True, False])
-def test_a_damaged_input_is_removed_if_dvc_has_a_copy_and_the_others_stay(is_cached, tmp_path):
-    """A copy that is damaged too is no copy: it goes, so that the input is computed again."""
-    contents = {"whole": b"a", "damaged": b"b", "damaged copy": b"c"}
-    md5s = {name: hashlib.md5(content).hexdigest() for name, content in contents.items()}
-    for name, content in contents.items():
-        (tmp_path / name).write_bytes(content if name == "whole" else b"other")
-        if is_cached:
-            (tmp_path / md5s[name]).write_bytes(b"" if name == "damaged copy" else content)
-    deps = [
-        SimpleNamespace(
-            fs_path=tmp_path / name,
-            hash_info=SimpleNamespace(name="md5", isdir=False, value=md5s[name]),
-        )
-        for name in contents
-    ]
-    local = SimpleNamespace(oid_to_path=lambda md5: tmp_path / md5)
-    repo = SimpleNamespace(cache=SimpleNamespace(local=local))
-    with pytest.raises(ValueError, match="damaged copy"):
-        intact.check_inputs(SimpleNamespace(deps=deps, repo=repo))
-    stay = {"whole"} if is_cached else set(contents)
-    assert {name for name in contents if (tmp_path / name).exists()} == stay
-    copies = {"whole", "damaged"} if is_cached else set()
-    assert {name for name in contents if (tmp_path / md5s[name]).exists()} == copies
-    intact.check_inputs(SimpleNamespace(deps=deps[:1], repo=repo))
 
 
 def damage(path):
@@ -453,10 +346,11 @@ def damage(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("link", "in_cache"), [("hardlink", True), ("copy", True), ("copy", False)]
+    ("link", "damaged", "trainings"),
+    [("hardlink", "cache", 2), ("copy", "input", 1), ("copy", "only copy", 1)],
 )
 def test_a_damaged_input_is_named_before_it_is_used_and_restored_or_made_anew(
-    link, in_cache, toy_repo
+    link, damaged, trainings, toy_repo
 ):
     toy_repo.run("dvc", "config", "cache.type", link)
     toy_repo.repro(STAGE)
@@ -464,18 +358,22 @@ def test_a_damaged_input_is_named_before_it_is_used_and_restored_or_made_anew(
     weights, config = model / "0/weights", model / "0/config.json"
     whole = weights.read_bytes()
     md5 = hashlib.md5(whole).hexdigest()
-    damage(toy_repo.path / f".dvc/cache/files/md5/{md5[:2]}/{md5[2:]}" if in_cache else weights)
-    if in_cache:  # as in another clone: DVC believes what it restores
+    cached = toy_repo.path / f".dvc/cache/files/md5/{md5[:2]}/{md5[2:]}"
+    damage(cached if damaged == "cache" else weights)
+    if damaged == "cache":  # as in another clone: DVC believes what it restores
         shutil.rmtree(model)
         toy_repo.run("dvc", "checkout", "-q", STAGE)
-    output = toy_repo.repro("evaluate@sft", code=255)
+    if damaged == "only copy":
+        cached.rename(toy_repo.path / "away")
+    output = toy_repo.repro("-s", "evaluate@sft", code=255)
     assert str(weights.relative_to(toy_repo.path)) in output
     assert config.name not in output
-    assert (weights.exists(), config.exists()) == (False, True)
+    assert (weights.exists(), config.exists()) == (damaged == "only copy", True)
+    if damaged == "only copy":
+        return
     toy_repo.repro("evaluate@sft")
     assert weights.read_bytes() == whole
-    trainings = list(toy_repo.path.glob("data/runs/train/sft/*"))
-    assert len(trainings) == (2 if in_cache else 1)
+    assert len(list(toy_repo.path.glob("data/runs/train/sft/*"))) == trainings
     toy_repo.run("dvc", "status", "-q", "evaluate@sft")
 
 
