@@ -136,7 +136,7 @@ def trace_inputs(on: str, plan: Plan) -> dict[str, Content]:
 def find_environment(stage: Stage, plan: Plan) -> EnvironmentPreset | None:
     """Preset of the environment in which the stage plays, or whose episodes it learns from."""
     row = trace_inputs(stage.words.get("on", ""), plan).get(ENVIRONMENTS)
-    return row and EnvironmentPreset.model_validate(plan.presets[row[PRESET]])
+    return None if row is None else EnvironmentPreset.model_validate(plan.presets[row[PRESET]])
 
 
 def count_starts(environment: EnvironmentPreset, split: str, plan: Plan) -> int:
