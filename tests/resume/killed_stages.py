@@ -57,18 +57,17 @@ class KilledStages:
 
     def __init__(self, copy: PipelineCopy) -> None:
         """`copy`: up to date."""
-        self.path, self.log = copy.path, copy.path.parent / "killed.log"
+        self.path = copy.path
         self.lock = YAML(typ="safe").load(self.path / "dvc.lock")["stages"]
 
     def start(self, stage: str, **extra: str) -> subprocess.Popen[str]:
         """`dvc repro -s`, in a process group of its own, three checkpoints a second."""
         settings = {"PYTHONPATH": str(INJECTED), "POSTTRAIN_CHECKPOINT_SECONDS": "0.3"}
-        with self.log.open("w") as file:
-            return subprocess.Popen(
-                [sys.executable, "-m", "dvc", "repro", "-s", stage], cwd=self.path,
-                env=make_environment() | settings | extra, stdout=file, stderr=file, text=True,
-                start_new_session=True,
-            )  # fmt: skip
+        return subprocess.Popen(
+            [sys.executable, "-m", "dvc", "repro", "-s", stage], cwd=self.path,
+            env=make_environment() | settings | extra, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
 
     def forget(self, stage: str) -> None:
         """As if the stage had never run."""
@@ -93,25 +92,26 @@ class KilledStages:
         self.forget(stage)
         kills: list[str] = []
         while len(kills) < number:
-            kind = draw.choice([*CHANGES, *SIGNALS])
+            kind, is_sent = draw.choice([*CHANGES, *SIGNALS]), False
             if kind in CHANGES:
                 point = str(draw.randint(1, int(undisturbed[kind])))
-                code = self.start(stage, RESUME_KILL=f"{kind}:{point}").wait()
-                assert code in (0, -signal.SIGKILL), f"{kills}, {point}: {self.log.read_text()}"
-                is_killed = code != 0
+                process = self.start(stage, RESUME_KILL=f"{kind}:{point}")
             else:
                 process = self.start(stage)
                 after = draw.uniform(0, 2 / (1 + number)) * undisturbed["seconds"]
                 target = draw.choice(TARGETS.get(kind, ("all",)))
-                point, is_killed = f"to {target} after {after:.1f} s", False
+                point = f"to {target} after {after:.1f} s"
                 try:
                     process.wait(timeout=after)
                 except subprocess.TimeoutExpired:
                     send(process.pid, getattr(signal, kind), target, draw)
-                    is_killed = process.wait() != 0
-                    wait_for_end(process.pid, 120.0)  # some of it may still be starting
+                    is_sent = True
+            output, _ = process.communicate()
+            wait_for_end(process.pid, 120.0)  # some of it may still be starting
+            by_itself = f"{kills}, {kind} {point}: {output}"
+            assert is_sent or process.returncode in (0, -signal.SIGKILL), by_itself
             mend(self.path)  # as flows do, and stages/README.md tells who runs dvc by hand
-            if is_killed:
+            if process.returncode:
                 kills.append(f"{kind} {point}")
             else:  # it ended before that point, or what got the signal was of no importance
                 self.compare(stage, f"{kills}, {kind} {point}")
@@ -133,8 +133,8 @@ class KilledStages:
 
     def end(self, stage: str, when: str, **extra: str) -> None:
         """Run it to its end: it has the bits of the whole run."""
-        process = self.start(stage, **extra)
-        assert process.wait() == 0, f"{when}: {self.log.read_text()}"
+        output, _ = (process := self.start(stage, **extra)).communicate()
+        assert process.returncode == 0, f"{when}: {output}"
         self.compare(stage, when)
 
     def compare(self, stage: str, when: str) -> None:
