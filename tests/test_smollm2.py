@@ -52,18 +52,6 @@ def test_a_file_with_another_digest_is_refused(study, tmp_path: Path):
         study.read_file("SVAMP.json", tmp_path)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="an extra")
-def test_the_families_of_its_sums_have_as_many_questions_as_it_starts_from():
-    from stages.sources.reasoning_gym import Items
-
-    preset = YAML(typ="safe").load(ROOT / "stages/presets.yaml")["short_sums"]
-    families = preset["options"]["families"]
-    most = -(-sum(preset["starts"].values()) // len(families))
-    for name, options in families.items():
-        for seed in range(20):
-            assert Items(name, options, seed)[most - 1]
-
-
 def test_a_report_takes_the_place_of_the_one_before(study, tmp_path: Path):
     report, folder = tmp_path / "data/report", tmp_path / "results"
     with pytest.raises(ValueError, match="neither"):

@@ -145,15 +145,11 @@ def test_a_study_is_seen_when_it_was_run_and_brings_what_it_reads_up_to_date(rep
     assert Path("data/studies/summed/metrics.json").read_text() == '{"n": 2}'
 
 
-def test_a_row_of_a_table_is_a_stage_with_its_values(repository):
-    assert command.main("paired@first", "--quiet") == 0
-    assert listed() == {"made", f"{DVC_YAML}:paired@first"}
-    assert Path("data/studies/paired/first/metrics.json").read_text() == '{"n": 1}'
-
-
-def test_the_key_of_a_study_is_that_of_dvc(repository, monkeypatch):
+def test_rows_of_lists_and_tables_are_stages_with_keys_of_dvc(repository, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["stage"])
-    command.main("counted@a", "--quiet")
+    assert command.main("counted@a", "paired@first", "--quiet") == 0
+    assert listed() == {"made", f"{DVC_YAML}:counted@a", f"{DVC_YAML}:paired@first"}
+    assert Path("data/studies/paired/first/metrics.json").read_text() == '{"n": 1}'
     result = identity.dvc_stage(f"{DVC_YAML}:counted@a")
     entry = read_yaml(DVC_YAML.with_suffix(".lock"))["stages"]["counted@a"]
     assert identity.lock_key(entry) == identity.input_key(result)
@@ -210,21 +206,12 @@ def test_names_that_no_study_has_are_refused_and_nothing_is_written(names, repos
 
 
 def test_the_studies_that_a_study_reads_come_with_it():
-    definitions, parameters = (read_yaml(ROOT / path) for path in
-                               (command.DEFINITIONS, STUDY_PARAMS))  # fmt: skip
-    resolved = {
-        name: command.resolve_names([name], definitions["stages"], parameters)
-        for name in ("search", "checkpoints@ppo", "overoptimization")
-    }
-    assert resolved == {
-        "search": ["trace_code", "search"],
-        "checkpoints@ppo": ["trace_code", "checkpoints@ppo"],
-        "overoptimization": [
-            "trace_code",
-            *(f"checkpoints@{name}" for name in parameters["checkpoints"]["runs"]),
-            "overoptimization",
-        ],
-    }
+    stages, parameters = (read_yaml(ROOT / command.DEFINITIONS)["stages"],
+                          read_yaml(ROOT / STUDY_PARAMS))  # fmt: skip
+    runs = [f"checkpoints@{name}" for name in parameters["checkpoints"]["runs"]]
+    for name, before in {"search": [], "checkpoints@ppo": [], "overoptimization": runs}.items():
+        resolved = command.resolve_names([name], stages, parameters)
+        assert resolved == ["trace_code", *before, name]
 
 
 # Copies of a run, in which some studies train again
@@ -274,10 +261,8 @@ def test_the_command_of_a_row_is_that_of_dvc(row):
 
 
 def test_a_copy_has_its_own_numbers_and_shares_the_rest(tmp_path, stand_in):
-    copy = copies.make_copy(
-        tmp_path / "copy", share=["pairs/verifier"], changes={"seeds": [1]},
-        presets={"budgeted": {"beta": 0.1}},
-    )  # fmt: skip
+    copy = copies.make_copy(tmp_path / "copy", share=["pairs/verifier"], changes={"seeds": [1]},
+                            presets={"budgeted": {"beta": 0.1}})  # fmt: skip
     assert read_yaml(copy.path / PARAMS_PATH) == {"seeds": [1], "model": {"path": None}}
     assert set(read_yaml(copy.path / PRESETS_PATH)) == {"dpo", "budgeted"}
     assert read_yaml(PARAMS_PATH)["seeds"] == [0, 1]
@@ -285,7 +270,7 @@ def test_a_copy_has_its_own_numbers_and_shares_the_rest(tmp_path, stand_in):
     assert not (copy.path / "stages/plan.py").exists()
 
 
-def test_a_stage_of_a_copy_runs_once(tmp_path, monkeypatch, stand_in):
+def test_a_stage_of_a_copy_runs_once_and_says_why_it_fails(tmp_path, monkeypatch, stand_in):
     monkeypatch.setitem(os.environ, "DVC_ROOT", "elsewhere")
     copy = copies.make_copy(tmp_path / "copy")
     copy.run(copies.make_sample_command("sft"))
@@ -294,9 +279,5 @@ def test_a_stage_of_a_copy_runs_once(tmp_path, monkeypatch, stand_in):
     seen.write_text("kept")
     copies.make_copy(tmp_path / "copy").run(copies.make_sample_command("sft"))
     assert seen.read_text() == "kept"
-
-
-def test_a_stage_that_fails_says_why(tmp_path, stand_in):
-    copy = copies.make_copy(tmp_path / "copy")
     with pytest.raises(RuntimeError, match=r"sample@broken failed in .*\n.*this is why"):
         copy.run(Command("sample", ("broken",), "samples/broken", "sample@broken"))

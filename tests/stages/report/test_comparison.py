@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import special
 
-from stages.algorithms.selection import votes
 from stages.algorithms.statistics import crossed_means
 from stages.records import lines
 from stages.records.pools import ProblemResult, ScoredPrompt
@@ -152,6 +151,8 @@ SHARES = {
     # table, clusters, no_shares, low, high
     "spread": ([[0, 0, 1], [0, 0, 1], [0, 1, 1]], None, (), 0.0, 1.0),
     "always_right": (np.ones((3, 10)), None, (), W10, 1.0),
+    # as sums of votes may be
+    "right_but_for_rounding": ([[1 + 2e-16, *[1.0] * 8, 1 - 1e-16]] * 3, None, (), W10, 1.0),
     "never_right": (np.zeros((3, 10)), None, (), 0.0, 1 - W10),
     "no_share": (np.ones((3, 10)), None, ("table",), 1.0, 1.0),
     "four_clusters": (np.ones((3, 10)), np.array([0, 0, 1, 1, 2, 2, 2, 3, 3, 3]), (), 0.0, 1.0),
@@ -168,16 +169,6 @@ def test_an_interval_of_shares_by_hand(name):
     assert list(found["seeds"].values()) == pytest.approx(table.mean(axis=1), abs=1e-6)
     length = comparison.estimate_intervals({"table": 9 * table}, of)["table"]
     assert name != "spread" or length["low"] < 0.0
-
-
-def test_votes_whose_sums_round_above_1_are_shares():
-    sums = votes.majority_vote(np.array([32, 32]), np.array([True, True]), num_unreadable=0,
-        ns=[*range(1, 65)])  # fmt: skip
-    assert sums.min() < 1.0 < sums.max()
-    always = np.full((3, 10), sums.max())
-    always[:, 1] = sums.min()
-    (found,) = comparison.estimate_intervals({"a": always}, results({"sft": always})).values()
-    assert (found["low"], found["high"]) == pytest.approx((W10, 1.0), abs=1e-6)
 
 
 def test_fifths_are_chosen_by_half_of_the_samples_and_measured_by_the_others():
@@ -370,20 +361,6 @@ def test_of_100_experiments_80_detect_the_forecast_difference(num_seeds):
     detected = means.p_value <= 0.05 / design.num_differences
     assert detected.mean() == pytest.approx(0.8, abs=0.03)  # four standard errors
     assert np.median(means.high - means.value) == pytest.approx(expected.half_width, rel=0.05)
-
-
-def test_more_of_each_size_detects_more():
-    def detectable(**sizes):
-        return forecast.forecast_comparison(DESIGN._replace(**sizes)).detectable
-
-    for sizes in (
-        {"num_samples": 64},
-        {"num_problems": 400},
-        {"num_seeds": 5},
-        {"num_differences": 1},
-    ):
-        assert detectable(**sizes) < detectable(), sizes
-    assert detectable(num_seeds=2, num_problems=24) > 1.0
 
 
 def test_a_plan_compares_neither_the_baseline_nor_a_control():

@@ -17,7 +17,6 @@ from stages.report.step_label_quality import (
     AuditConfig,
     AuditedSolution,
     audit_labels,
-    min_right,
     subset_sizes,
     summarise_labels,
 )
@@ -89,16 +88,6 @@ def test_pairs_of_equal_length_stand_apart():
     assert found["longer_wins"]["value"] == (1 + 0 + 0.5 + 1) / 4
     assert found["beyond_length"]["value"] == 0.75 - 2.5 / 4
     assert (found["equal_length_pairs"], found["equal_length"]["value"]) == (1, 0.0)
-
-
-def test_what_a_judge_always_does_is_not_certain():
-    # 6 of 6 from 6 / (6 + 1.96^2); a share w = 1 - 0.025^(1/6) of problems may differ.
-    right, w = (
-        judge([verdict(name, 0.9, 0.2) for name in "abcdef"])["agreement"],
-        1 - 0.025 ** (1 / 6),
-    )
-    assert (right["averaged"]["low"], right["averaged"]["high"]) == near((0.6097, 1.0))
-    assert (right["beyond_length"]["low"], right["beyond_length"]["high"]) == near((-w, w))
 
 
 def test_flip_rates_are_of_problems_with_the_control_apart():
@@ -285,11 +274,3 @@ def test_a_summary_of_labels_by_hand():
         is summarise([])["answers_right"]
         is None
     )
-
-
-@pytest.mark.parametrize(
-    ("threshold", "k", "needed"),
-    [(0.0, 8, 1), (0.5, 1, 1), (0.5, 4, 2), (0.5, 5, 3), (0.1, 10, 1), (0.3, 10, 3), (1.0, 4, 4)],
-)
-def test_the_fewest_right_completions_by_hand(threshold, k, needed):
-    assert min_right(threshold, k) == needed
