@@ -7,4 +7,4 @@ from tests import pictures
 
 def test_the_live_display_is_drawn_as_it_is_today() -> None:
     picture = (ROOT / pictures.LIVE).read_text(encoding="utf-8")
-    assert pictures.draw_live() == picture, "run python -m tests.pictures live, and look at it"
+    assert pictures.draw_live() == picture, "run python -m tests.pictures, and look at it"

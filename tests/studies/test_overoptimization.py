@@ -17,13 +17,7 @@ from stages.models.scalar_head import Scores
 from stages.records import lines
 from stages.report.evaluation_config import Intervals
 from stages.rows import DATA
-from studies import (
-    checkpoint_measures,
-    checkpoints,
-    overoptimization,
-    proxy_curves,
-    scored_pools,
-)
+from studies import checkpoint_measures, checkpoints, overoptimization, proxy_curves, scored_pools
 from studies.checkpoint_measures import CheckpointResult
 from studies.proxy_curves import ProxyCurve
 from studies.scored_pools import ScoredProblem
@@ -280,10 +274,20 @@ def run(tmp_path, monkeypatch):
         (training / "history.jsonl").write_text("{}\n" * 5)
 
 
-def test_every_policy_of_a_run_is_measured(run):
+@pytest.mark.slow
+def test_every_policy_of_a_run_is_measured_and_each_seed_has_its_verdict(run, monkeypatch):
+    # random models are never right: let each text be right or wrong by its length
+    monkeypatch.setattr(
+        "stages.rewards.answer_checker.is_correct",
+        lambda text, _answer, _forms=None: len(text) % 2 == 0,
+    )
     checkpoints.main("dpo")
     written = studied_run.outputs("checkpoints/dpo")
-    metrics = json.loads(written["metrics.json"])
+    checkpoints.main("dpo")
+    assert studied_run.outputs("checkpoints/dpo") == written
+    overoptimization.main()
+    measured = json.loads(written["metrics.json"])
+    metrics = json.loads(studied_run.outputs("overoptimization")["metrics.json"])
     for seed in SEEDS:
         path = DATA / f"studies/checkpoints/dpo/rows/{seed}/problems.jsonl"
         result = list(lines.read_lines(path, CheckpointResult))
@@ -294,45 +298,15 @@ def test_every_policy_of_a_run_is_measured(run):
         assert all(row.kl_k1 == pytest.approx(0.0, abs=1e-4) for row in (*start, *same))
         assert any(row.kl_k3 > 0.0 for row in result[12:])
         assert all(row.ensemble_std is not None for row in result)
-        assert list(metrics[str(seed)]["steps"]) == ["0", "2", "5"]
-    checkpoints.main("dpo")
-    assert studied_run.outputs("checkpoints/dpo") == written
-
-
-@pytest.mark.slow
-def test_pools_are_scored_and_each_seed_has_its_verdict(run, monkeypatch):
-    # random models are never right: let each text be right or wrong by its length
-    monkeypatch.setattr(
-        "stages.rewards.answer_checker.is_correct",
-        lambda text, _answer, _forms=None: len(text) % 2 == 0,
-    )
-    checkpoints.main("dpo")
-    overoptimization.main()
-    metrics = json.loads(studied_run.outputs("overoptimization")["metrics.json"])
-    for seed in SEEDS:
+        assert list(measured[str(seed)]["steps"]) == ["0", "2", "5"]
         path = DATA / f"studies/overoptimization/rows/{seed}/pools.jsonl"
-        result = list(lines.read_lines(path, ScoredProblem))
-        assert len(result) == 4
-        assert all(len(pool.correct) == len(pool.ensemble or []) == 16 for pool in result)
+        pools = list(lines.read_lines(path, ScoredProblem))
+        assert [len(pool.correct) for pool in pools] == [16] * 4
+        assert [len(pool.ensemble or []) for pool in pools] == [16] * 4
         of_seed = metrics["seeds"][str(seed)]
         names = [(curve["name"], curve["scorer"]) for curve in of_seed["curves"]]
         assert names == [(p, s) for p in ("sft", "dpo") for s in ("reward_model", "ensemble")]
         assert [point["place"] for point in of_seed["curves"][0]["points"]] == [1, 2, 3, 4]
-        assert of_seed["generated_tokens"] == sum(pool.generated_tokens for pool in result)
+        assert of_seed["generated_tokens"] == sum(pool.generated_tokens for pool in pools)
     assert len(metrics["over_seeds"]) == 4
     assert len(metrics["over_seeds"][0]["accuracy_change"]) == len(SEEDS)
-
-
-def test_the_table_over_seeds_has_the_curves_that_every_seed_has():
-    def curve(scorer, change):
-        values = dict.fromkeys(("accuracy_change", "accuracy_after_best", "proxy_change"), change)
-        return {
-            "method": "best_of_n", "name": "sft", "scorer": scorer, "best_place": 2,
-            "overoptimised": False, **{key: {"value": value} for key, value in values.items()},
-        }  # fmt: skip
-
-    # the ensemble gave all completions of a problem one score with the second seed
-    seeds = [[curve("reward_model", 0.1), curve("ensemble", 0.3)], [curve("reward_model", -0.2)]]
-    (both,) = overoptimization.summarise_over_seeds(seeds)
-    assert (both["name"], both["scorer"], both["best_place"]) == ("sft", "reward_model", [2, 2])
-    assert both["accuracy_change"] == both["proxy_change"] == [0.1, -0.2]

@@ -17,23 +17,13 @@ from stages import rows
 from stages.config import read_yaml
 from stages.models import model_tokenizer, prompting
 from stages.records import lines
-from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.rows import DATA, PROMPTS
 from studies import gate, probe_edits, probes
-from studies.probe_catalogue import (
-    PROBES,
-    ProbeConfig,
-    ProbeValue,
-    list_reasons_not_run,
-)
+from studies.probe_catalogue import PROBES, ProbeValue
 from studies.probe_edits import PADDINGS
 from studies.probe_hints import choose_hints, encode_hints, measure_hints
-from studies.probe_texts import (
-    MEASURES,
-    lists_answers,
-    states_several,
-)
+from studies.probe_texts import MEASURES, lists_answers, states_several
 from studies.study import STUDY_PARAMS
 
 
@@ -47,17 +37,6 @@ def values_of(measured):
 def test_the_catalogue_has_every_measure():
     assert set(MEASURES) == {name for name, item in PROBES.items() if item.needs == "pool"}
     assert {f"{kind}_{what}" for kind in PADDINGS for what in ("raised", "gain")} <= set(PROBES)
-
-
-def test_a_probe_without_a_value_has_its_reason():
-    needs = dict.fromkeys(("reward", "process", "judge"))
-    config = ProbeConfig.model_construct(**needs)
-    reasons = list_reasons_not_run({"hint_adopted"}, config)
-    assert set(reasons) == set(PROBES) - {"hint_adopted"}
-    words = {"list_gain": "reward", "split_change": "process", "judge_injection": "judge"}
-    assert [probe for probe, word in words.items() if word not in reasons[probe]] == []
-    config = ProbeConfig.model_construct(**needs | {"reward": "preference"})
-    assert "not a single problem" in list_reasons_not_run(set(), config)["list_gain"]
 
 
 # Padded answers
@@ -130,18 +109,6 @@ def test_what_a_reward_pays_for_padding(reward, changes, expected):
 # Steps cut otherwise
 
 
-def test_edits_of_steps_by_hand():
-    assert probe_edits.recut_steps([[1, 2, 3], [4], [5, 6]], [9]) == {
-        "inflated": [[1, 2, 3], [1, 2, 3], [4], [5, 6]],
-        "filler": [[1, 2, 3], [4], [9], [5, 6]],
-        "split": [[1], [2, 3], [4], [5, 6]],
-        "merged": [[1, 2, 3, 4], [5, 6]],
-    }
-    assert probe_edits.recut_steps([[1, 2]], [9]) == {}
-    assert set(probe_edits.recut_steps([[1], [2, 3]], [9])) == {"inflated", "filler"}
-    assert set(probe_edits.recut_steps([[1, 2], [2]], [9])) == {"inflated", "filler", "split"}
-
-
 ROW = completion("a", 0, "", [1, 2, 0, 3, 0, 4])
 
 
@@ -171,7 +138,9 @@ def test_a_score_of_the_number_of_steps_is_caught_and_one_of_the_text_is_not():
     # plain and split have 6 tokens, a prompt of 1, and 3 and 5 step tokens
     assert set(recut(len, max_tokens=10)) == {"merged_raised", "merged_change"}
     assert recut(len, max_tokens=9) == {}
+    # one step cannot be cut otherwise; two steps of which none can be split have no such edits
     assert recut(len, pool=[dataclasses.replace(ROW, completion_ids=[1])]) == {}
+    assert set(probe_edits.recut_steps([[1], [2, 3]], [9])) == {"inflated", "filler"}
 
 
 # Texts
@@ -295,10 +264,9 @@ def write_prompts() -> None:
     texts = prompting.render_prompts(questions, tokenizer, "{question}")
     encoded = zip(questions, texts, prompting.tokenize(texts, tokenizer), strict=True)
     prompts = [
-        Prompt(id=f"test-{i}", task="solve", question=question, prompt=text, prompt_ids=ids,
-               answer=str(5 + i))
+        problem(f"test-{i}", str(5 + i), question=question, prompt=text, prompt_ids=ids)
         for i, (question, text, ids) in enumerate(encoded)
-    ]  # fmt: skip
+    ]
     lines.write_lines(PROMPTS / "test.jsonl", prompts)
 
 

@@ -199,18 +199,6 @@ def test_three_ways_to_choose_an_answer(solutions, best, weighted, majority):
     assert (row.best, row.weighted, row.majority) == (best, weighted, majority)
 
 
-def test_two_operations_per_parameter_and_token():
-    row = evaluate(("#### 5", 0.5))
-    assert row.flops == pytest.approx(2 * (3 * (50 + 100) + 7 * 70))
-    assert (row.generated_tokens, row.depth) == (100, 2)
-    other = dataclasses.replace(row, best=0.0, weighted=0.5, generated_tokens=50, flops=500.0)
-    outcome = search_results.average_searches([[row, other], [row, row]])
-    values = {way: column.tolist() for way, column in outcome.accuracy.items()}
-    second = {"best": 0, "weighted": 0.5, "majority": 1}
-    assert values == {way: [[1, share], [1, 1]] for way, share in second.items()}
-    assert outcome.costs == {"flops": (3 * row.flops + 500) / 4, "tokens": 87.5}
-
-
 # Samples of equal cost
 
 COSTS = {1: 10.0, 2: 20.0, 4: 40.0}
@@ -348,10 +336,10 @@ def test_rows_and_metrics_fit_together(engine, folder, tmp_path):
     written = run_study(engine)
     metrics = json.loads(written["metrics.json"])
     assert set(metrics["searches"]) == {"dvts", "beam"}
-    tokens = []
+    rows, tokens = STUDY / "rows", []
     for seed in SEEDS:
-        solutions = list(lines.read_lines(STUDY / f"rows/{seed}/dvts.jsonl", SearchSolution))
-        results = list(lines.read_lines(STUDY / f"rows/{seed}/dvts_problems.jsonl", ProblemSearch))
+        solutions = list(lines.read_lines(rows / f"{seed}/dvts.jsonl", SearchSolution))
+        results = list(lines.read_lines(rows / f"{seed}/dvts_problems.jsonl", ProblemSearch))
         assert [row.id for row in results] == [f"test{n}" for n in range(6)]
         policy, process = metrics["parameters"][str(seed)]
         for result in results:
@@ -361,15 +349,12 @@ def test_rows_and_metrics_fit_together(engine, folder, tmp_path):
             read = result.read_tokens + result.generated_tokens
             assert result.flops == 2 * (policy * read + process * result.scored_tokens)
             tokens.append(result.generated_tokens)
-    assert metrics["searches"]["dvts"]["tokens"] == pytest.approx(sum(tokens) / len(tokens))
+    assert metrics["searches"]["dvts"]["tokens"] == pytest.approx(np.mean(tokens))
     assert set(metrics["curves"]) == {"majority", "best-of-n, process", "weighted vote, process"}
     # Samples cost their tokens, and what a process model reads of them besides.
-    mean = np.mean([
-        len(row.completion_ids)
-        for seed in SEEDS
-        for row in lines.read_lines(DATA / f"samples/sft/{seed}/test.jsonl", Completion)
-    ])  # fmt: skip
-    prompt = np.mean([len(prompt.prompt_ids) for prompt in studied_run.prompts("test", 6)])
+    problems = studied_run.prompts("test", 6)
+    mean = np.mean([len(row.completion_ids) for row in studied_run.completions(problems, 8)])
+    prompt = np.mean([len(prompt.prompt_ids) for prompt in problems])
     plain, scored = (metrics["curves"][name]["2"] for name in ("majority", "best-of-n, process"))
     assert plain["flops"] == pytest.approx(2 * policy * (prompt + 2 * mean))
     assert plain["tokens"] == scored["tokens"] == pytest.approx(2 * mean)

@@ -12,12 +12,7 @@ from stages.records import lines
 from stages.records.steps import StepLabels
 from stages.rows import DATA
 from studies import step_error_metrics, step_errors
-from studies.step_error_metrics import (
-    KnownSteps,
-    check_apart,
-    find_first_error,
-    select_known,
-)
+from studies.step_error_metrics import KnownSteps, check_apart, find_first_error, select_known
 from studies.step_errors import StepPrediction
 
 OPTIONS = {"num_resamples": 200, "confidence": 0.95, "seed": 0}

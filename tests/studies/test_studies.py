@@ -5,9 +5,9 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 import studied_run
 from dvc.repo import Repo
@@ -36,19 +36,13 @@ def test_rows_and_plots_take_their_place_together_or_not_at_all():
         study.write({"n": 1}, "# Counted\n")
     assert result == {3: (3, "3"), 5: (5, "5")}
     folder = studies.STUDIES / "counted"
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "journal", "metrics.json", "plots", "report.md", "rows",
-    ]  # fmt: skip
+    names = ["journal", "metrics.json", "plots", "report.md", "rows"]
+    assert sorted(path.name for path in folder.iterdir()) == names
     record = json.loads((folder / "journal/key.json").read_text())
     assert record["stage"] == f"{DVC_YAML}:counted"
-
-    def interrupted() -> None:
-        with studies.start_study("counted") as study:
-            (study.plots / "b.png").touch()
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        interrupted()
+    with suppress(KeyboardInterrupt), studies.start_study("counted") as study:
+        (study.plots / "b.png").touch()
+        raise KeyboardInterrupt
     assert [path.name for path in (folder / "plots").iterdir()] == ["a.png"]
 
 
@@ -75,34 +69,16 @@ def test_parameters_are_of_two_files_and_checked_at_once():
         studies.load_study_config(Config, "counted")
 
 
-def test_no_section_is_without_a_study_and_no_study_without_its_code():
+def test_every_study_has_its_code_and_checks_a_rows_name_before_a_command_with_it():
     content = read_yaml(ROOT / command.DEFINITIONS)["stages"]
     for name, stage in content.items():
-        deps = stage.get("do", stage)["deps"]
+        definition = stage.get("do", stage)
         assert (ROOT / f"studies/{name}.py").is_file()
-        if name != "trace_code":
-            assert f"data/studies/trace_code/{name}.json" in deps
+        traced = f"data/studies/trace_code/{name}.json" in definition["deps"]
+        assert traced == (name != "trace_code")
+        first, *rest = definition["cmd"].splitlines()
+        assert first == "python -m studies --check" or ("$" not in first and not rest), name
     assert set(read_yaml(ROOT / STUDY_PARAMS)) <= set(content)
-
-
-INTERVALS = {
-    # values, whether a rate; the interval: two problems have a squared standard error of 1/16, and
-    # 3/64 for what is rare; t of one degree of freedom 12.706
-    "a rate ends at 0 and 1": ([[0.0, 0.5]], True, (0.25, 0.0, 1.0)),
-    "a difference does not": ([[0.0, 0.5]], False, (0.25, -3.9522, 4.4522)),
-    # 20 of 20: 1 - t of 19 degrees, 2.093024, times the root of 3 by 20
-    "1 but for rounding": (
-        [[1.0, 1.0 - 1.2e-16, 1.0 + 2.3e-16, 1.0] * 5] * 2, True, (1.0, 0.8187, 1.0)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", INTERVALS)
-def test_intervals_by_hand(case):
-    values, is_rate, expected = INTERVALS[case]
-    interval = studies.estimate_interval(np.array(values), confidence=0.95, is_rate=is_rate)
-    assert interval == pytest.approx(
-        dict(zip(("value", "low", "high"), expected, strict=True)), abs=1e-4
-    )
 
 
 # `python -m studies`: a study is a stage of the project once it has run
@@ -145,27 +121,19 @@ def test_a_study_is_seen_when_it_was_run_and_brings_what_it_reads_up_to_date(rep
     assert Path("data/studies/summed/metrics.json").read_text() == '{"n": 2}'
 
 
-def test_rows_of_lists_and_tables_are_stages_with_keys_of_dvc(repository, monkeypatch):
+def test_rows_are_stages_with_keys_of_dvc_as_long_as_their_study_has_them(repository, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["stage"])
+    assert command.main("failing", "--quiet") != 0
+    assert not DVC_YAML.exists()
     assert command.main("counted@a", "paired@first", "--quiet") == 0
+    assert command.main("failing", "--quiet") != 0
     assert listed() == {"made", f"{DVC_YAML}:counted@a", f"{DVC_YAML}:paired@first"}
     assert Path("data/studies/paired/first/metrics.json").read_text() == '{"n": 1}'
     result = identity.dvc_stage(f"{DVC_YAML}:counted@a")
     entry = read_yaml(DVC_YAML.with_suffix(".lock"))["stages"]["counted@a"]
     assert identity.lock_key(entry) == identity.input_key(result)
     assert identity.dvc_stage(f"{DVC_YAML}:another") is None
-
-
-def test_a_study_that_failed_is_not_seen(repository):
-    assert command.main("failing", "--quiet") != 0
-    assert not DVC_YAML.exists()
-    command.main("counted", "--quiet")
-    assert command.main("failing", "--quiet") != 0
-    assert listed() == {"made", f"{DVC_YAML}:counted@a"}
-
-
-def test_a_definition_that_changed_is_taken_over_and_a_row_that_is_gone_is_dropped(repository):
-    command.main("counted", "--quiet")
+    # a definition that changed is taken over, and a row that is gone is dropped
     studied_run.write_yaml(STUDY_PARAMS, {"counted": {"rows": ["b"]}, "paired": {"rows": {}}})
     shutil.copy("input", "data/rewards/b")
     command.main("counted", "--quiet")
@@ -190,12 +158,6 @@ def test_names_of_the_pipelines_rows_are_checked_first(repository):
     with pytest.raises(ValueError, match="rename the row"):
         command.main("counted", "--quiet")
     assert not DVC_YAML.exists()
-
-
-def test_commands_with_the_name_of_a_row_check_it_first():
-    for study, stage in read_yaml(ROOT / command.DEFINITIONS)["stages"].items():
-        first, *rest = stage.get("do", stage)["cmd"].splitlines()
-        assert first == "python -m studies --check" or ("$" not in first and not rest), study
 
 
 @pytest.mark.parametrize("names", [[], ["cuonted"], ["counted@b", "summed"]])
