@@ -131,27 +131,20 @@ def test_likelihood_entropy_and_calibration_by_hand():
     # P = 3/4, which is the label: the likelihood is the label's entropy, the least it can be.
     found = measure([("a", 0.75, 3, 3)], [math.log(3.0)])
     entropy = -0.75 * math.log(0.75) - 0.25 * math.log(0.25)
-    for name, value in (("negative_log_likelihood", entropy), ("label_entropy", entropy),
-                        ("expected_calibration_error", 0.0)):  # fmt: skip
-        assert found[name]["value"] == near(value, 6)
+    names = ("negative_log_likelihood", "label_entropy", "expected_calibration_error")
+    assert [found[name]["value"] for name in names] == near([entropy, entropy, 0.0], 6)
     hard = measure([("a", 1.0, 3, 3)], [-1e6])
     assert (hard["negative_log_likelihood"]["value"], hard["label_entropy"]["value"]) == (1e6, 0.0)
 
 
 def test_a_model_of_lengths_is_right_by_length_alone():
-    rows = [
-        ("a", 1.0, 9, 3),
-        ("b", 1.0, 4, 4),
-        ("c", 1.0, 3, 9),
-        ("d", 0.0, 2, 9),
-        ("e", 1.0, 5, 4),
-    ]
-    found = measure(rows, [chosen - rejected for _, _, chosen, rejected in rows])
     # Tokens of the better side minus the other's: 6, 0, -6, 1, and 7, for d's label is turned.
+    rows = [("a", 1.0, 9, 3), ("b", 1.0, 4, 4), ("c", 1.0, 3, 9), ("d", 0.0, 2, 9),
+            ("e", 1.0, 5, 4)]  # fmt: skip
+    found = measure(rows, [chosen - rejected for _, _, chosen, rejected in rows])
     by_length = found["accuracy_by_length_difference"]
-    assert {name: (row["value"], row["pairs"]) for name, row in by_length.items()} == {
-        "<= -2": (0.0, 1), "-1 .. 1": (0.75, 2), ">= 2": (1.0, 2),
-    }  # fmt: skip
+    shares = {name: (row["value"], row["pairs"]) for name, row in by_length.items()}
+    assert shares == {"<= -2": (0.0, 1), "-1 .. 1": (0.75, 2), ">= 2": (1.0, 2)}
     assert found["length_matched_accuracy"]["pairs"] == 2
     assert by_length[">= 2"]["low"] < 0.5 < by_length[">= 2"]["high"] == 1.0
     assert measure(rows[:1], [1.0])["accuracy_by_length_difference"]["<= -2"] is None
@@ -256,21 +249,18 @@ def test_a_summary_of_labels_by_hand():
         return summarise_labels(rows, config, num_cut=5, seed=0)
 
     common = count([2], 4)  # completed once, paid once, and labels two steps
-    rows = [(row([1.0, 0.0, 1.0], [True, False, False]), [common, count([2, 2], 0)]),
-        (row([1.0, 1.0], [True, True], 1), [common])]  # fmt: skip
+    found = summarise([
+        (row([1.0, 0.0, 1.0], [True, False, False]), [common, count([2, 2], 0)]),
+        (row([1.0, 1.0], [True, True], 1), [common]),
+    ])  # fmt: skip
     expected = {"problems": 1, "solutions": 2, "steps": 5, "cut_completions": 5,
         "estimated_labels": 3, "completed_prefixes": 2, "tokens_per_label": 20.0,
         "interval_width": 0.5, "labelled_right": 0.8, "truly_right": 0.6, "answers_right": 1.0,
         "right_answers_with_a_wrong_step": 0.5}  # fmt: skip
-    found = summarise(rows)
     assert {name: found[name] for name in expected} == expected
     assert found["audit"]["hard"]["4"]["precision"]["value"] == 1.0
     truth = summarise([(row([1.0, 0.0], [True, False], correct=False), [])])
     unknown = summarise([(row([1.0, 0.0], None, correct=False), [common])])
     assert truth["audit"] == unknown["audit"] == {}
-    assert (
-        truth["tokens_per_label"]
-        is unknown["truly_right"]
-        is summarise([])["answers_right"]
-        is None
-    )
+    assert truth["tokens_per_label"] is unknown["truly_right"] is None
+    assert summarise([])["answers_right"] is None
