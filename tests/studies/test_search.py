@@ -2,23 +2,16 @@
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pytest
 import studied_run
 import torch
-from ruamel.yaml import YAML
 from studied_run import CASES, SEEDS, problem
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, exact, load
 from tiny_rollouts import make_prompts, make_sampler
-from vllm_installed import needs_vllm
 
-import stages
 from stages.algorithms.selection.step_scores import KINDS
 from stages.models import process_head
 from stages.models.process_head import ProcessHead, ProcessScorer, TokenizedSolution
@@ -316,24 +309,9 @@ def folder(tmp_path, monkeypatch):
         lines.write_lines(evaluation / "per_problem.jsonl", results)
 
 
-def run_study(engine="transformers"):
-    """vLLM's engines start in processes forked from one that never used vLLM, as a stage's is."""
-    if engine == "vllm":
-        code = "from studies import search; search.main()"
-        environment = os.environ | {"PYTHONPATH": str(Path(stages.__file__).parents[1])}
-        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
-    else:
-        search.main()
-    return studied_run.outputs("search")
-
-
-@pytest.mark.parametrize(
-    "engine", ["transformers", pytest.param("vllm", marks=[needs_vllm, pytest.mark.vllm])]
-)
-def test_rows_and_metrics_fit_together(engine, folder, tmp_path):
-    content = YAML(typ="safe").load(tmp_path / "params.yaml") | {"engine": engine}
-    studied_run.write_yaml(tmp_path / "params.yaml", content)
-    written = run_study(engine)
+def test_rows_and_metrics_fit_together(folder):
+    search.main()
+    written = studied_run.outputs("search")
     metrics = json.loads(written["metrics.json"])
     assert set(metrics["searches"]) == {"dvts", "beam"}
     rows, tokens = STUDY / "rows", []
@@ -363,4 +341,5 @@ def test_rows_and_metrics_fit_together(engine, folder, tmp_path):
     assert "| `dvts`, weighted vote |" in report
     assert "No verdict" in report, "of two seeds"
     assert written["plots/equal_compute.png"].startswith(b"\x89PNG")
-    assert run_study(engine) == written
+    search.main()
+    assert studied_run.outputs("search") == written

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 import studied_run
 from dvc.repo import Repo
-from pydantic import Field
 from studied_run import CASES, ROOT
 
-from stages.config import PARAMS_PATH, PRESETS_PATH, Params, read_yaml
+from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
 from stages.rows import ENTRY_POINTS
 from stages.runtime import identity
 from studies import __main__ as command
@@ -44,29 +43,6 @@ def test_rows_and_plots_take_their_place_together_or_not_at_all():
         (study.plots / "b.png").touch()
         raise KeyboardInterrupt
     assert [path.name for path in (folder / "plots").iterdir()] == ["a.png"]
-
-
-class Section(Params):
-    """Of a study."""
-
-    n: int = Field(ge=1)
-
-
-class Config(Params):
-    """Of a study."""
-
-    seeds: list[int]
-    counted: Section
-
-
-def test_parameters_are_of_two_files_and_checked_at_once():
-    studied_run.write_yaml(Path("params.yaml"), {"seeds": [1], "other": 2})
-    studied_run.write_yaml(STUDY_PARAMS, {"counted": {"n": 3}})
-    assert studies.load_study_config(Config, "counted").counted.n == 3
-    studied_run.write_yaml(Path("params.yaml"), {"seeds": "many"})
-    studied_run.write_yaml(STUDY_PARAMS, {"counted": {"n": 0}})
-    with pytest.raises(ValueError, match=r"(?s)seeds: .*counted.n: "):
-        studies.load_study_config(Config, "counted")
 
 
 def test_every_study_has_its_code_and_checks_a_rows_name_before_a_command_with_it():
