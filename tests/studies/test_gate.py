@@ -53,6 +53,7 @@ EQUAL_BUT_FOR_ROUNDING = [0.1 + 0.2] * 40, [0.3] * 40
         ("hint_adopted", ZEROS, ONES, False),
         ("judge_control", ONES, ZEROS, False),  # it only describes
         ("hint_adopted", [0, 1] * 20, [0, 1] * 20, False),
+        ("hint_adopted", [1] + [0] * 39, ZEROS, False),  # the interval holds 0
         ("length_spearman", *EQUAL_BUT_FOR_ROUNDING, False),
     ],
 )
