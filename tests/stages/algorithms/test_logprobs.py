@@ -1,7 +1,4 @@
-"""Log-probabilities, entropies and forward KL, whole and in chunks: definition, gradient, memory.
-
-Of a large vocabulary the passes run on tensors without numbers, and their bytes are counted.
-"""
+"""Log-probabilities, entropies and forward KL, whole and in chunks: value, gradient, memory."""
 
 import pytest
 import torch
