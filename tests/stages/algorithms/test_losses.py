@@ -428,3 +428,12 @@ def test_the_reference_point_of_kto_is_a_mean_without_gradient_and_never_negativ
 def test_log1mexp_loses_no_digits():
     actual = free.log1mexp(torch.tensor([-1e-12, -50.0], dtype=torch.float64)).tolist()
     assert actual == pytest.approx([log(1e-12), -exp(-50.0)], rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_odds_of_certain_completions_are_finite_with_finite_gradients(dtype):
+    logprobs = torch.tensor([0.0, -1e-30, -1e-3, -1e4, -INF], dtype=dtype, requires_grad=True)
+    odds = free.log_odds(logprobs)
+    odds.sum().backward()
+    assert odds[:-1].isfinite().all()
+    assert logprobs.grad.isfinite().all()
