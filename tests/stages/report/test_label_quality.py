@@ -17,6 +17,7 @@ from stages.report.step_label_quality import (
     AuditConfig,
     AuditedSolution,
     audit_labels,
+    min_right,
     subset_sizes,
     summarise_labels,
 )
@@ -230,6 +231,8 @@ def test_an_audit_is_the_mean_over_all_choices_of_completions():
         for other in itertools.combinations(second, 2)]  # fmt: skip
     assert found["error_accuracy"]["value"] == near(np.mean(hits), 6)
     assert [subset_sizes(k) for k in (8, 6, 1)] == [[1, 2, 4, 8], [1, 2, 4, 6], [1]]
+    # ten times 0.3 is 3 but for rounding; a label needs one right completion
+    assert [min_right(*of) for of in ((0.3, 10), (0.0, 8), (0.5, 5))] == [3, 1, 3]
 
 
 def row(labels, truth, index=0, *, correct=True):
