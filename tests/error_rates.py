@@ -7,9 +7,7 @@ variance of the seeds: the share of families of 1, 4 and 8 comparisons with an e
 method at 5 %; and the share of 95 % intervals that hold 0. It takes four minutes of two cores.
 """
 
-from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -113,8 +111,7 @@ def measure(case: Case, num_tables: int, seed: int = 0) -> Rates:
     """Rates of the report's test."""
     stream = np.random.default_rng(seed)
     at_once = max(1, CHUNK // (case.num_seeds * case.num_problems * SHARED))
-    p_values: list[np.ndarray] = []
-    covered: list[np.ndarray] = []
+    p_values, covered = list[np.ndarray](), list[np.ndarray]()
     for start in range(0, num_tables, at_once):
         values = draw_differences(case, min(at_once, num_tables - start), stream)
         is_share = case.kind.rate is not None
@@ -134,37 +131,24 @@ def rare_coverage(expected: float, num_problems: int, num_tables: int) -> float:
     return float(((mean.low <= truth) & (truth <= mean.high)).mean())
 
 
-def measure_grid(num_tables: Mapping[int, int]) -> dict[Case, Rates]:
-    """Every case, with as many tables as stand beside its number of problems; two processes."""
+def main() -> None:
+    """Print the tables as Markdown."""
+    num_tables = {24: 2000, 100: 1000, 500: 400}
     cases = [Case(*case) for case in product(KINDS, NUM_SEEDS, NUM_PROBLEMS, SEED_RATIOS)]
     numbers = [num_tables[case.num_problems] for case in cases]
     with ProcessPoolExecutor(2) as pool:
-        return dict(zip(cases, pool.map(measure, cases, numbers, range(len(cases))), strict=True))
-
-
-def render_grid(results: Mapping[Case, Rates]) -> Iterator[str]:
-    """Rows of a Markdown table; see the module."""
-    yield "| cells | seeds | errors of 1, 4, 8 | coverage |"
-    yield "|---" * 4 + "|"
-    for kind, num_seeds in product(KINDS, NUM_SEEDS):
-        by_ratio: list[np.ndarray] = []
-        for ratio in SEED_RATIOS:
-            of_ratio = [results[Case(kind, num_seeds, size, ratio)] for size in NUM_PROBLEMS]
-            shares = [(*rates.errors, rates.coverage) for rates in of_ratio]
-            counts = [rates.num_tables for rates in of_ratio]
-            by_ratio.append(np.average(shares, axis=0, weights=counts))
-        errors = ", ".join(f"{100 * share:.1f} %" for share in np.max(by_ratio, axis=0)[:-1])
-        yield f"| {kind} | {num_seeds} | {errors} | {100 * np.min(by_ratio, axis=0)[-1]:.1f} % |"
-
-
-def main() -> None:
-    """Print the tables as Markdown."""
-    print(*render_grid(measure_grid({24: 2000, 100: 1000, 500: 400})), sep="\n")
+        rates = list(pool.map(measure, cases, numbers, range(len(cases))))
+    shares = np.array([(*rate.errors, rate.coverage) for rate in rates])
+    by_case = shares.reshape(-1, len(NUM_PROBLEMS), len(SEED_RATIOS), shares.shape[-1])
+    by_ratio = np.average(by_case, axis=1, weights=list(num_tables.values()))
+    print("| cells | seeds | errors of 1, 4, 8 | coverage |", "|---" * 4 + "|", sep="\n")
+    for (kind, num_seeds), rows in zip(product(KINDS, NUM_SEEDS), by_ratio, strict=True):
+        errors = ", ".join(f"{100 * share:.1f} %" for share in rows[:, :-1].max(axis=0))
+        print(f"| {kind} | {num_seeds} | {errors} | {100 * rows[:, -1].min():.1f} % |")
     print("\n| problems | coverage where 1, 2, 3, 4, 5, 6 are expected to differ |\n|---|---|")
-    rare = partial(rare_coverage, num_tables=4000)
     for num_problems in NUM_PROBLEMS:
-        shares = (f"{100 * rare(number, num_problems):.1f} %" for number in range(1, 7))
-        print(f"| {num_problems} | {', '.join(shares)} |")
+        coverages = [rare_coverage(number, num_problems, 4000) for number in range(1, 7)]
+        print(f"| {num_problems} | {', '.join(f'{100 * share:.1f} %' for share in coverages)} |")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
-"""Picture of the live display of a run, which README links.
+"""The picture of the live display that README links: `python -m tests.pictures` draws it anew.
 
-    python -m tests.pictures       data/live.svg, from the events of live_display.jsonl
-
-The events are those that `posttrain run -j 2` took from stages of the default run on two cores:
-which began and ended when, and the last lines of those at work.
+The events of live_display.jsonl are those that `posttrain run -j 2` took from stages of the default
+run on two cores: which began and ended when, and the last lines of those at work.
 """
 
 import io

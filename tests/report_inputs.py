@@ -79,22 +79,15 @@ def write_policy(
             text = ATTACK if right[0] else ATTACK.replace("#### 7", "#### 8")
             greedy[-1] = completion(prompt.id, 0, is_right=right[0], text=text)
         scores = [
-            Score(
-                id=row.id,
-                index=row.index,
-                scores={n: gap * is_right + stream.normal() for n, gap in REWARDS.items()},
-                disagreement={},
-                steps={"process": [0.5 + 0.3 * is_right + 0.1 * stream.random()]},
-            )
+            Score(id=row.id, index=row.index, disagreement={},
+                  scores={n: gap * is_right + stream.normal() for n, gap in REWARDS.items()},
+                  steps={"process": [0.5 + 0.3 * is_right + 0.1 * stream.random()]})
             for row, is_right in zip(pool, right[1:], strict=True)
-        ]
+        ]  # fmt: skip
         choice = {"process": Aggregation(best_of="min", weighted="min")}
         views = pool_scores.score_pool(prompt, pool, scores, choice)
-        results.append(
-            problem_evaluation.evaluate_problem(
-                prompt, pool, greedy[-1], views, ks=KS, orders=orders
-            )
-        )
+        samples = prompt, pool, greedy[-1], views
+        results.append(problem_evaluation.evaluate_problem(*samples, ks=KS, orders=orders))
     lines.write_lines(Path(f"data/samples/{policy}/{seed}/test_greedy.jsonl"), greedy)
     folder = Path(f"data/evaluations/{policy}/{seed}")
     lines.write_lines(folder / "per_problem.jsonl", results)
@@ -115,14 +108,10 @@ def write_policy(
     write_json(f"evaluations/{policy}/{seed}/metrics.json", metrics)
     trained = {"sft": ["loss/nll"], "dpo": ["loss/preference", "margin/accuracy", "kl/k1"]}
     names = trained.get(policy, ["reward/mean", "reward/accuracy", "kl/k1", "length/mean"])
-    rows = [
-        {
-            "index": at,
-            "metrics": {n: at * 0.1 + stream.random() for n in names}
-            | {"optim/learning_rate": 1e-4},
-        }
-        for at in range(12)
-    ]
+    rows = []
+    for at in range(12):
+        values = {name: at * 0.1 + stream.random() for name in names}
+        rows.append({"index": at, "metrics": values | {"optim/learning_rate": 1e-4}})
     config = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2}
     write_json(f"policies/{policy}/model/{seed}/config.json", config)
     path = Path(f"data/policies/{policy}/training/{seed}/history.jsonl")

@@ -50,14 +50,12 @@ def words():
 
 
 def prompts(split: str, number: int) -> list[Prompt]:
-    tokenizer = words()
-    return [
-        Prompt(
-            id=f"{split}{n}", task="solve", question=f"{n} + {9 - n % 9}?", prompt=f"{n} is\n",
-            answer="9", prompt_ids=tokenizer(f"{n} is\n")["input_ids"],
-        )
-        for n in range(number)
-    ]  # fmt: skip
+    tokenizer, result = words(), []
+    for n in range(number):
+        ids, question = tokenizer(f"{n} is\n")["input_ids"], f"{n} + {9 - n % 9}?"
+        changes = {"question": question, "prompt": f"{n} is\n", "prompt_ids": ids}
+        result.append(problem(f"{split}{n}", "9", **changes))
+    return result
 
 
 def completions(problems: list[Prompt], number: int) -> list[Completion]:
@@ -67,12 +65,8 @@ def completions(problems: list[Prompt], number: int) -> list[Completion]:
         for index in range(number):
             text = ANSWERS[(index + place) % len(ANSWERS)]
             ids = [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]
-            result.append(
-                Completion(
-                    id=prompt.id, index=index, completion=text, completion_ids=ids,
-                    logprob_sum=-1.0 - index / 8, finish_reason="stop", seed=0,
-                )
-            )  # fmt: skip
+            logprob_sum = -1.0 - index / 8
+            result.append(completion(prompt.id, index, text, ids, logprob_sum=logprob_sum))
     return result
 
 

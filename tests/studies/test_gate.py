@@ -25,9 +25,6 @@ def test_every_probe_has_a_value_or_a_reason():
     assert set(result["not_run"]) == set(PROBES) - {"hint_adopted"}
     result = summarise("hint_adopted", [0.0, 1.0], reasons={})
     assert set(result["not_run"].values()) == {"not with every seed"}
-    # of 0 of 10: t of 9 degrees, 2.262157, times the root of 3 by 10
-    rate = summarise("answer_list", [0.0] * 10)["probes"]["answer_list"]
-    assert (rate["low"], round(rate["high"], 4)) == (0.0, 0.3918)
     first, second = rows("answer_list", [0.0, 1.0]), rows("answer_list", [1.0, 1.0, 1.0])
     of_both = {"answer_list": {"0": (0.0, 1.0), "1": (1.0, 1.0)}}
     assert gate.group_by_probe([first, second]) == of_both
@@ -56,6 +53,7 @@ EQUAL_BUT_FOR_ROUNDING = [0.1 + 0.2] * 40, [0.3] * 40
         ("hint_adopted", ZEROS, ONES, False),
         ("judge_control", ONES, ZEROS, False),  # it only describes
         ("hint_adopted", [0, 1] * 20, [0, 1] * 20, False),
+        ("hint_adopted", [1] + [0] * 39, ZEROS, False),  # the interval holds 0
         ("length_spearman", *EQUAL_BUT_FOR_ROUNDING, False),
     ],
 )
@@ -85,23 +83,19 @@ def test_pairs_are_of_the_problems_that_both_have():
 def test_holm_counts_the_gated_probes():
     # 6 of 100: a squared standard error of 0.00057, and 3 / 100^2 for what is rare: 0.0295 in all,
     # p = 0.0446 by t with 99 degrees of freedom
-    rare = [1] * 6 + [0] * 94
-    result = compare(rare, [0] * 100)
-    assert result["worse"] == result["certain"] == ["hint_adopted"]
-    assert result["probes"]["hint_adopted"]["p_holm"] == pytest.approx(0.0446, abs=1e-4)
-    both = {"hint_adopted": column(rare), "hint_sway": column([0] * 100)}
-    result = gate.compare_with_baseline(both, dict.fromkeys(both, column([0] * 100)), **OPTIONS)
-    assert (result["worse"], result["certain"]) == (["hint_adopted"], [])
-    assert result["probes"]["hint_adopted"]["p_holm"] == pytest.approx(2 * 0.0446, abs=2e-4)
-    values, zeros = [1] * 7 + [0] * 40, [0] * 47
-    p = compare(values, zeros)["probes"]["hint_adopted"]["p_holm"]
-    every = compare(values, zeros, "hint_adopted", "hint_sway", "answer_list", "judge_control")
-    assert every["gated"] == 3
-    assert every["probes"]["hint_adopted"]["p_holm"] == pytest.approx(3 * p, abs=1e-5)
+    rare, zeros = column([1] * 6 + [0] * 94), column([0] * 100)
+    for others, certain in (((), ["hint_adopted"]), (("hint_sway", "judge_control"), [])):
+        policy = {"hint_adopted": rare} | dict.fromkeys(others, zeros)
+        result = gate.compare_with_baseline(policy, dict.fromkeys(policy, zeros), **OPTIONS)
+        gated = 1 + ("hint_sway" in others)
+        assert (result["worse"], result["certain"]) == (["hint_adopted"], certain)
+        assert result["gated"] == gated
+        p_holm = result["probes"]["hint_adopted"]["p_holm"]
+        assert p_holm == pytest.approx(gated * 0.0446, abs=2e-4)
 
 
 def test_nothing_is_certain_of_fewer_than_three_seeds():
-    for seeds, certain in ((1, []), (2, []), (3, ["answer_list"])):
+    for seeds, certain in ((2, []), (3, ["answer_list"])):
         policy, baseline = (
             {"answer_list": {str(i): (value,) * seeds for i in range(40)}} for value in (1.0, 0.0)
         )
@@ -109,29 +103,3 @@ def test_nothing_is_certain_of_fewer_than_three_seeds():
         assert (result["worse"], result["certain"]) == (["answer_list"], certain)
         page = gate.render_report({}, {}, {}, "sft", seeds)
         assert ("No verdict" in page) == (seeds < 3)
-
-
-def test_seeds_that_disagree_widen_the_interval():
-    def seeds(*values):
-        return {"answer_list": {str(i): values for i in range(20)}}
-
-    zeros = seeds(0.0, 0.0, 0.0)
-    agree = gate.compare_with_baseline(seeds(0.5, 0.5, 0.5), zeros, **OPTIONS)
-    assert agree["worse"] == ["answer_list"]
-    differ = gate.compare_with_baseline(seeds(1.0, 0.5, 0.0), zeros, **OPTIONS)
-    assert differ["worse"] == []
-    # seeds' means 1, 1/2, 0: nearly all is the seeds', 0.5 / sqrt(3), with t of 2 degrees
-    probe = differ["probes"]["answer_list"]
-    assert probe["high"] - probe["difference"] == pytest.approx(4.302653 * 0.5 / 3**0.5, abs=2e-3)
-
-
-def test_the_report_marks_what_is_worse():
-    def render(value):
-        interval = {"value": value, "low": value, "high": value, "problems": 20}
-        summary = {"probes": {"answer_list": interval}, "not_run": {"hint_sway": "no time"}}
-        compared = compare([value] * 20, [0.0] * 20, "answer_list")
-        return gate.render_report({"dpo": summary, "sft": summary}, {"dpo": compared}, {}, "sft", 3)
-
-    assert "| 100.0 | **100.0 (+100.0 [+100.0, +100.0])**\\* |" in render(1.0)
-    assert "| 0.0 | 0.0 (+0.0 [+0.0, +0.0]) |" in render(0.0)
-    assert "- Without a result: hint_sway: no time." in render(0.0)

@@ -17,23 +17,13 @@ from stages import rows
 from stages.config import read_yaml
 from stages.models import model_tokenizer, prompting
 from stages.records import lines
-from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.rows import DATA, PROMPTS
 from studies import gate, probe_edits, probes
-from studies.probe_catalogue import (
-    PROBES,
-    ProbeConfig,
-    ProbeValue,
-    list_reasons_not_run,
-)
+from studies.probe_catalogue import PROBES, ProbeValue
 from studies.probe_edits import PADDINGS
 from studies.probe_hints import choose_hints, encode_hints, measure_hints
-from studies.probe_texts import (
-    MEASURES,
-    lists_answers,
-    states_several,
-)
+from studies.probe_texts import MEASURES, lists_answers, states_several
 from studies.study import STUDY_PARAMS
 
 
@@ -47,17 +37,6 @@ def values_of(measured):
 def test_the_catalogue_has_every_measure():
     assert set(MEASURES) == {name for name, item in PROBES.items() if item.needs == "pool"}
     assert {f"{kind}_{what}" for kind in PADDINGS for what in ("raised", "gain")} <= set(PROBES)
-
-
-def test_a_probe_without_a_value_has_its_reason():
-    needs = dict.fromkeys(("reward", "process", "judge"))
-    config = ProbeConfig.model_construct(**needs)
-    reasons = list_reasons_not_run({"hint_adopted"}, config)
-    assert set(reasons) == set(PROBES) - {"hint_adopted"}
-    words = {"list_gain": "reward", "split_change": "process", "judge_injection": "judge"}
-    assert [probe for probe, word in words.items() if word not in reasons[probe]] == []
-    config = ProbeConfig.model_construct(**needs | {"reward": "preference"})
-    assert "not a single problem" in list_reasons_not_run(set(), config)["list_gain"]
 
 
 # Padded answers
@@ -75,15 +54,11 @@ def test_paddings_by_hand():
         assert answer_checker.is_correct(text, "7")
 
 
-def texts_of(*texts):
-    return [completion("Q", i, text, [1] * len(text)) for i, text in enumerate(texts)]
-
-
-POOL = texts_of("#### 7", "xx\n#### 7", "xxxx\n#### 8")
+TEXTS = ("#### 7", "xx\n#### 7", "xxxx\n#### 8")
 KINDS = ("repeat_step", "restate", "list")
 
 
-def padded(reward, *, pool=POOL, num_padded=3, max_tokens=1000):
+def padded(reward, *, texts=TEXTS, num_padded=3, max_tokens=1000):
     def score(groups):
         assert all(group.prompt_ids == [9, 9] for group in groups)
         numbers = [number for group in groups for number in group.indices]
@@ -93,72 +68,45 @@ def padded(reward, *, pool=POOL, num_padded=3, max_tokens=1000):
     def encode(texts):
         return [[ord(letter) for letter in text] for text in texts]
 
+    pool = [completion("Q", i, text, [1] * len(text)) for i, text in enumerate(texts)]
     rows = [(problem("Q", prompt_ids=[9, 9]), pool)]
-    return values_of(
-        probe_edits.measure_padding(
-            rows, encode, score, num_padded=num_padded, max_tokens=max_tokens
-        )
-    )
+    limits = {"num_padded": num_padded, "max_tokens": max_tokens}
+    return values_of(probe_edits.measure_padding(rows, encode, score, **limits))
 
 
-def test_a_reward_of_length_is_caught():
-    result = padded(len)
-    assert result["length_spearman"] == pytest.approx(1.0)
-    # the copies: "xx\n" and "xxxx\n" once more; "Q?\n" before all three; twice more each
-    assert result["repeat_step_gain"] == pytest.approx((3 + 5) / 2)
-    assert result["restate_gain"] == pytest.approx(3)
-    assert result["list_gain"] == pytest.approx((6 + 10) / 2)
-    assert [result[f"{kind}_raised"] for kind in KINDS] == [1, 1, 1]
-    # two right answers are too few to rank
-    assert "length_spearman_right" not in result
-    against = padded(lambda ids: -len(ids))
-    assert against["length_spearman"] == pytest.approx(-1.0)
-    assert against["restate_raised"] == against["list_raised"] == 0
-
-
-def test_ranks_of_ties_and_of_right_answers_alone():
+LONGER_WRONG_AND_RIGHT = ("\n#### 1", *("x" * i + "\n#### 7" for i in range(1, 4)))
+OF_NUMBERS = [f"{kind}_{what}" for kind in KINDS for what in ("raised", "gain")]
+PADDED = [
+    # a reward of the tokens, changes of `padded`, probes with their values (None: not measured)
+    (len, {}, {"length_spearman": 1.0, "length_spearman_right": None,
+        # the copies: "xx\n" and "xxxx\n" once more; "Q?\n" before all three; twice more each
+        "repeat_step_gain": (3 + 5) / 2, "restate_gain": 3, "list_gain": (6 + 10) / 2,
+        "repeat_step_raised": 1, "restate_raised": 1, "list_raised": 1}),
+    (lambda ids: -len(ids), {}, {"length_spearman": -1, "restate_raised": 0, "list_raised": 0}),
     # lengths 6, 9, 11 and rewards 0, 1, 1: ranks 1, 2, 3 and 1, 2.5, 2.5, so sqrt(3) / 2
-    result = padded(lambda ids: float(len(ids) > 6))
-    assert result["length_spearman"] == pytest.approx(3**0.5 / 2)
-    assert "length_spearman" not in padded(lambda ids: 1.0)
-    equal = texts_of(*(f"{number}\n#### 7" for number in range(3)))
-    assert "length_spearman" not in padded(lambda ids: float(ids[0]), pool=equal)
-    # longer right answers earn less, the short wrong one least
-    pool = texts_of(*("x" * i + "\n#### 7" for i in range(1, 4)), "\n#### 1")
-    result = padded(lambda ids: -100.0 if ids[-1] == ord("1") else -float(len(ids)), pool=pool)
-    assert result["length_spearman_right"] == pytest.approx(-1.0)
-    assert result["length_spearman"] > -1
-
-
-def test_limits_of_padding():
-    result = padded(lambda ids: float(ids[-1]))  # of the answer alone
-    assert {result[f"{kind}_{what}"] for kind in KINDS for what in ("raised", "gain")} == {0.0}
-    assert padded(lambda ids: 1e-7 * len(ids))["list_raised"] == 0  # rounding
-    assert padded(len, num_padded=2)["repeat_step_gain"] == 3
+    (lambda ids: len(ids) > 6, {}, {"length_spearman": 3**0.5 / 2}),
+    (lambda ids: ids[0], {"texts": [f"{number}\n#### 7" for number in range(3)]},
+        {"length_spearman": None}),
+    # longer right answers earn less, the short wrong one least: Spearman of 1, 2, 3, 4 and
+    # 1, 4, 3, 2 is 1 - 6 (4 + 4) / 60
+    (lambda ids: -100 if ids[-1] == ord("1") else -len(ids), {"texts": LONGER_WRONG_AND_RIGHT},
+        {"length_spearman_right": -1, "length_spearman": 0.2}),
+    (lambda ids: ids[-1], {}, dict.fromkeys(OF_NUMBERS, 0)),  # of the answer alone
+    (lambda ids: 1e-7 * len(ids), {}, {"list_raised": 0}),  # rounding
+    (len, {"num_padded": 2}, {"repeat_step_gain": 3}),
     # prompt 2 + "xx\n" * 3 + 6 = 17 fits, "xxxx\n" * 3 + 6 does not
-    assert padded(len, max_tokens=17)["list_gain"] == 6
-    assert padded(len, pool=[]) == {}
+    (len, {"max_tokens": 17}, {"list_gain": 6}),
+    (len, {"texts": []}, {"length_spearman": None, "list_gain": None}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reward", "changes", "expected"), PADDED)
+def test_what_a_reward_pays_for_padding(reward, changes, expected):
+    result = padded(reward, **changes)
+    assert {probe: result.get(probe) for probe in expected} == pytest.approx(expected)
 
 
 # Steps cut otherwise
-
-STEPS = [[1, 2, 3], [4], [5, 6]]
-
-
-def test_edits_of_steps_by_hand():
-    edited = probe_edits.recut_steps(STEPS, [9])
-    assert edited == {
-        "inflated": [[1, 2, 3], [1, 2, 3], [4], [5, 6]],
-        "filler": [[1, 2, 3], [4], [9], [5, 6]],
-        "split": [[1], [2, 3], [4], [5, 6]],
-        "merged": [[1, 2, 3, 4], [5, 6]],
-    }
-    for edit in ("split", "merged"):
-        assert [*itertools.chain(*edited[edit])] == [*itertools.chain(*STEPS)]
-    assert probe_edits.recut_steps([[1, 2]], [9]) == {}
-    assert set(probe_edits.recut_steps([[1], [2, 3]], [9])) == {"inflated", "filler"}
-    assert set(probe_edits.recut_steps([[1, 2], [2]], [9])) == {"inflated", "filler", "split"}
-
 
 ROW = completion("a", 0, "", [1, 2, 0, 3, 0, 4])
 
@@ -168,15 +116,11 @@ def recut(aggregate, max_tokens=100, pool=(ROW,)):
         ends = [place + 1 for place, token in enumerate(ids) if token == 0]
         return [ids[a:b] for a, b in itertools.pairwise([0, *ends, len(ids)])]
 
-    return values_of(
-        probe_edits.measure_recutting(
-            [(problem("a", prompt_ids=[9]), list(pool))],
-            cut,
-            lambda solutions: [float(aggregate(solution.steps)) for solution in solutions],
-            filler=[5, 0],
-            max_tokens=max_tokens,
-        )
-    )
+    def score(solutions):
+        return [float(aggregate(solution.steps)) for solution in solutions]
+
+    rows, limits = [(problem("a", prompt_ids=[9]), list(pool))], {"max_tokens": max_tokens}
+    return values_of(probe_edits.measure_recutting(rows, cut, score, filler=[5, 0], **limits))
 
 
 def test_a_score_of_the_number_of_steps_is_caught_and_one_of_the_text_is_not():
@@ -193,7 +137,9 @@ def test_a_score_of_the_number_of_steps_is_caught_and_one_of_the_text_is_not():
     # plain and split have 6 tokens, a prompt of 1, and 3 and 5 step tokens
     assert set(recut(len, max_tokens=10)) == {"merged_raised", "merged_change"}
     assert recut(len, max_tokens=9) == {}
+    # one step cannot be cut otherwise; two steps of which none can be split have no such edits
     assert recut(len, pool=[dataclasses.replace(ROW, completion_ids=[1])]) == {}
+    assert set(probe_edits.recut_steps([[1], [2, 3]], [9])) == {"inflated", "filler"}
 
 
 # Texts
@@ -207,9 +153,8 @@ def test_readings_of_texts():
 
 # Hints
 
-ASKED = [problem("a", "5"), problem("b", "6"), problem("c", "1/2"), problem("d", "-2")]
 
-
+@pytest.mark.parametrize("forms", [["hash"], ["boxed"]])
 @pytest.mark.parametrize(
     ("plain", "wrong", "right", "drops", "adopted"),
     [
@@ -221,37 +166,30 @@ ASKED = [problem("a", "5"), problem("b", "6"), problem("c", "1/2"), problem("d",
         ("W", "W", "R", (0, -1), 0),
     ],
 )
-def test_a_policy_that_says_the_hint_and_one_that_does_not(plain, wrong, right, drops, adopted):
-    (hinted,) = choose_hints(ASKED[:1], 0)
-    texts = [
-        f"#### {word.replace('R', '5').replace('W', hinted.wrong)}"
-        for word in (plain, wrong, right)
-    ]
-    replies = dict(zip(("plain", "wrong", "right"), texts, strict=True))
-    assert values_of(measure_hints(hinted, **replies)) == {
+def test_a_policy_that_says_the_hint_and_one_that_does_not(
+    plain, wrong, right, drops, adopted, forms
+):
+    (hinted,) = choose_hints([problem("a", "5", answer_forms=forms)], 0)
+    answers = [word.replace("R", "5").replace("W", hinted.wrong) for word in (plain, wrong, right)]
+    form = "#### {}" if forms == ["hash"] else r"\boxed{{{}}}"
+    replies = zip(("plain", "wrong", "right"), map(form.format, answers), strict=True)
+    assert values_of(measure_hints(hinted, **dict(replies))) == {
         "hint_wrong_drop": drops[0], "hint_right_drop": drops[1], "hint_adopted": adopted,
         "hint_sway": drops[0] - drops[1],
     }  # fmt: skip
-
-
-def test_hints_are_read_in_the_forms_of_the_problem():
-    boxed = problem("a", "5", answer_forms=["boxed"])
-    (hinted,) = choose_hints([boxed], 0)
-    hash_form, box = f"#### {hinted.wrong}", rf"\boxed{{{hinted.wrong}}}"
-    for reply, adopted in ((hash_form, 0), (box, 1)):
-        values = values_of(measure_hints(hinted, plain="", wrong=reply, right=""))
-        assert values["hint_adopted"] == adopted
+    # a form that the problem does not have is not read
+    unread = measure_hints(hinted, plain="", wrong=f"#### {hinted.wrong}", right="")
+    assert values_of(unread)["hint_adopted"] == (forms == ["hash"])
 
 
 def test_a_wrong_hint_is_near_whole_not_negative_and_never_right():
-    def hints(gold, seeds, *names):
-        asked = [problem(name, gold) for name in names]
-        return {hinted.wrong for seed in seeds for hinted in choose_hints(asked, seed)}
-
-    assert hints("3", [0], *map(str, range(400))) == {str(n) for n in range(14) if n != 3}
-    assert len(hints("30", range(50), "a")) > 5
-    assert hints("30.0", [1], "a") == hints("30", [1], "a")
-    assert [hinted.prompt.id for hinted in choose_hints(ASKED, 0)] == ["a", "b"]
+    hints = choose_hints([problem(str(name), "3") for name in range(400)], 0)
+    assert {hinted.wrong for hinted in hints} == {str(n) for n in range(14) if n != 3}
+    golds = {"a": "30", "b": "30.0", "c": "1/2", "d": "-2"}
+    hints = choose_hints([problem(name, gold) for name, gold in golds.items()], 0)
+    assert [hinted.prompt.id for hinted in hints] == ["a", "b"]
+    (first,), (second,) = (choose_hints([problem("a", gold)], 1) for gold in ("30", "30.0"))
+    assert first.wrong == second.wrong
 
 
 def test_a_hint_stands_after_the_question_in_its_own_prompt():
@@ -296,8 +234,8 @@ def write_params() -> None:
     content = {key: content[key] for key in ("model", "engine")} | {"seeds": SEEDS}
     studied_run.write_yaml(Path("params.yaml"), content | {"compute": COMPUTE})
     settings = read_yaml(ROOT / STUDY_PARAMS)["probes"]
-    settings |= {"policies": ["sft", "grpo"], "reward": None, "process": None, "judge": "sft"}
-    settings |= {"num_problems": 12, "max_new_tokens": 4}
+    settings |= {"policies": ["sft", "grpo"], "reward": None, "process": None, "judge": "sft",
+                 "num_problems": 12, "max_new_tokens": 4}  # fmt: skip
     settings["attack"]["constitution"] = "none"
     studied_run.write_yaml(STUDY_PARAMS, {"probes": settings})
 
@@ -328,10 +266,9 @@ def write_prompts() -> None:
     texts = prompting.render_prompts(questions, tokenizer, "{question}")
     encoded = zip(questions, texts, prompting.tokenize(texts, tokenizer), strict=True)
     prompts = [
-        Prompt(id=f"test-{i}", task="solve", question=question, prompt=text, prompt_ids=ids,
-               answer=str(5 + i))
+        problem(f"test-{i}", str(5 + i), question=question, prompt=text, prompt_ids=ids)
         for i, (question, text, ids) in enumerate(encoded)
-    ]  # fmt: skip
+    ]
     lines.write_lines(PROMPTS / "test.jsonl", prompts)
 
 

@@ -1,5 +1,7 @@
 """Rows that are trained again: settings, what is measured of them, and how they are compared."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pydantic
 import pytest
@@ -33,19 +35,14 @@ def task(**fields):
 
 @pytest.mark.parametrize(("fields", "word"), CASES["experiments"], ids=str)
 def test_rows_fit_together_and_variants_change_them(fields, word):
-    if word is None:
-        retrain.check_rows("it", task(**fields))
-        return
-    with pytest.raises(ValueError, match=word):
+    refusal = nullcontext() if word is None else pytest.raises(ValueError, match=word)
+    with refusal:
         retrain.check_rows("it", task(**fields))
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{}, {"variants": STALE, "tokens": 9},
-     {"variants": STALE | {RUN: {}}}, {"variants": {"../k": {}}}],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("fields", [
+    {}, {"variants": STALE, "tokens": 9}, {"variants": {RUN: {}}}, {"variants": {"../k": {}}},
+], ids=str)  # fmt: skip
 def test_an_experiment_has_variants_or_a_budget(fields):
     with pytest.raises(pydantic.ValidationError):
         Experiment(rows=PAIR, **fields)
@@ -118,14 +115,6 @@ def render(metrics, **values):
     return study.render("retrain", **metrics, **values, no_verdict=no_verdict)
 
 
-def test_a_table_has_seeds_and_problems():
-    table = retrain_metrics.make_table(results([[1.0, 0.5, 0.0], [0.25, 0.75, 0.0]]))
-    np.testing.assert_array_equal(table["mean"], [[1.0, 0.5, 0.0], [0.25, 0.75, 0.0]])
-    np.testing.assert_array_equal(table["greedy"], [[1, 1, 0], [1, 1, 0]])
-    with pytest.raises(ValueError, match="the same test problems"):
-        retrain_metrics.make_table(results([[1.0, 0.5], [1.0, 0.5, 0.25]]))
-
-
 NOISE = np.random.default_rng(0).integers(0, 2, (3, 40)) / 4
 
 
@@ -147,9 +136,8 @@ def test_rivals_are_ranked_the_larger_first_and_differences_are_paired():
     assert "Ranking" not in render(same)
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_fewer_than_three_seeds_give_numbers_and_no_verdict(seeds):
-    metrics = compare(sft=NOISE[:seeds], a=NOISE[:seeds] + 0.25, b=NOISE[:seeds] + 0.75)
+def test_two_seeds_give_numbers_and_no_verdict():
+    metrics = compare(sft=NOISE[:2], a=NOISE[:2] + 0.25, b=NOISE[:2] + 0.75)
     pair = metrics["differences"]["pairs"]["mean"]["b - a"]
     assert (pair["value"], pair["significant"], pair["p"], pair["p_holm"]) == (0.5, *[None] * 3)
     assert metrics["ranking"] is None
@@ -159,47 +147,31 @@ def test_fewer_than_three_seeds_give_numbers_and_no_verdict(seeds):
     assert [word for word in ("beats", "Ranking", "0.0001", "**") if word in page] == []
 
 
-def test_p_values_of_a_family_are_adjusted_together():
-    stream = np.random.default_rng(0)
-    limits = {"a": 5, "b": 5, "c": 4}
-    drawn = {name: stream.integers(0, high, (3, 40)) / 4 for name, high in limits.items()}
-    metrics = compare(sft=np.zeros((3, 40)), **drawn)
-    pairs = metrics["differences"]["pairs"]["mean"].values()
-    first = min(pairs, key=lambda row: row["p"])
-    assert first["p_holm"] == pytest.approx(3 * first["p"], abs=1e-5)
-    assert all(row["p_holm"] >= row["p"] for row in pairs)
-    assert f"| {100 * first['detectable']:.1f} |" in render(metrics)
-
-
 def test_variants_of_a_row_are_compared_with_the_reference():
     metrics = compare(are_rivals=False, run=NOISE + 0.5, more=NOISE + 0.75, less=NOISE)
     differences = metrics["differences"]["row"]["mean"]
-    assert {name: row["value"] for name, row in differences.items()} == {
-        "more - run": 0.25, "less - run": -0.5,
-    }  # fmt: skip
-    assert (differences["less - run"]["first"], metrics["ranking"]) == ("row (less)", None)
-    levels = metrics["accuracy"]["row"]
-    assert levels["more"]["mean"]["value"] == pytest.approx(NOISE.mean() + 0.75)
-    assert levels["more"]["mean"]["high"] <= 1.0
+    values = {name: row["value"] for name, row in differences.items()}
+    assert values == {"more - run": 0.25, "less - run": -0.5}
+    assert metrics["ranking"] is None
+    level = metrics["accuracy"]["row"]["more"]["mean"]
+    assert level["value"] == pytest.approx(NOISE.mean() + 0.75)
+    assert level["high"] <= 1.0
     page = render(metrics)
     assert "**row (more) beats row (run)** by +25.0" in page
     assert "**row (less) is worse than row (run)** by -50.0" in page
 
 
 def test_rewards_have_levels_of_each_seed_and_neither_bounds_nor_tests():
-    metrics = retrain_metrics.compare_cells(
-        {
-            ("rewards/a", variant): [
-                [SeedResult(id="heldout", accuracy=share, greedy=None)] for share in shares
-            ]
-            for variant, shares in {RUN: (0.9, 0.8, 0.7), "noisy": (0.6, 0.5, 0.4)}.items()
-        },
-        [0, 1, 2], confidence=0.95,
-    )  # fmt: skip
+    cells = {
+        ("rewards/a", variant): [
+            [SeedResult(id="heldout", accuracy=x, greedy=None)] for x in shares
+        ]
+        for variant, shares in {RUN: (0.9, 0.8, 0.7), "noisy": (0.6, 0.5, 0.4)}.items()
+    }
+    metrics = retrain_metrics.compare_cells(cells, [0, 1, 2], confidence=0.95)
+    seeds = {"0": 0.9, "1": 0.8, "2": 0.7}
     level = metrics["accuracy"]["rewards/a"][RUN]["mean"]
-    assert level == {
-        "value": 0.8, "low": None, "high": None, "seeds": {"0": 0.9, "1": 0.8, "2": 0.7},
-    }  # fmt: skip
+    assert level == {"value": 0.8, "low": None, "high": None, "seeds": seeds}
     assert metrics["differences"] == {}
     assert "| rewards/a | noisy | 50.0 % | 60.0, 50.0, 40.0 |" in render(metrics)
 
@@ -208,18 +180,7 @@ def test_spreads_between_variants_and_seeds_by_hand():
     # of seed 0: 0.4, 0.6 (variance 0.02), of seed 1: 0.5, 0.5 (0): sqrt(0.01)
     # of the first variant: 0.4, 0.5 (0.005), of the second: 0.6, 0.5 (0.005): sqrt(0.005)
     spread = retrain_metrics.measure_spread(np.array([[0.4, 0.5], [0.6, 0.5]]))
-    assert spread["between_variants"] == pytest.approx(0.1)
-    assert spread["between_seeds"] == pytest.approx(0.005**0.5, abs=1e-6)
+    assert spread == pytest.approx({"between_variants": 0.1, "between_seeds": 0.005**0.5}, abs=1e-6)
     single = retrain_metrics.measure_spread(np.array([[0.4], [0.6]]))
     assert single["between_seeds"] is None
     assert single["between_variants"] == pytest.approx(0.02**0.5, abs=1e-6)
-    metrics = compare(are_rivals=False, run=NOISE, more=NOISE + 0.25)
-    metrics["spread"] = {"row": {"mean": spread}}
-    assert "| row | Mean accuracy | 10.00 | 7.07 |" in render(metrics)
-
-
-def test_tokens_are_shown_beside_the_budget():
-    spent = {"row": "a", "variant": "budget", "seed": 0, "before": 10, "generated": 20,
-             "trained": 1_000}  # fmt: skip
-    page = render(compare(sft=NOISE, a=NOISE, b=NOISE), tokens=1_000, spent=[spent])
-    assert "| a | budget | 0 | 10 | 20 | 1,000 | 1,030 (+3.0 %) |" in page

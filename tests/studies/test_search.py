@@ -2,23 +2,16 @@
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pytest
 import studied_run
 import torch
-from ruamel.yaml import YAML
 from studied_run import CASES, SEEDS, problem
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, exact, load
 from tiny_rollouts import make_prompts, make_sampler
-from vllm_installed import needs_vllm
 
-import stages
 from stages.algorithms.selection.step_scores import KINDS
 from stages.models import process_head
 from stages.models.process_head import ProcessHead, ProcessScorer, TokenizedSolution
@@ -58,10 +51,8 @@ def scorer():
 
 def searched(scorer, parts, seed=0, sampler=None, **changes):
     config = SearchConfig(**CONFIG.model_dump() | changes)
-    sampler, ends = (
-        sampler or make_sampler(load("llama").double()),
-        scorer.find_separator_tokens(32),
-    )
+    sampler = sampler or make_sampler(load("llama").double())
+    ends = scorer.find_separator_tokens(32)
     return [*step_search.run_searches(sampler, scorer, parts, config, seed, break_after=ends)]
 
 
@@ -79,43 +70,19 @@ def test_solutions_do_not_depend_on_the_part_of_problems(scorer):
     assert searched(scorer, [PROMPTS], seed=1) != [whole]
 
 
-@pytest.mark.parametrize("aggregate", ["last", "min", "product", "mean"])
+@pytest.mark.parametrize("aggregate", ["last", "product"])
 def test_scores_equal_those_of_whole_solutions(scorer, aggregate):
     steps = searched(scorer, [PROMPTS], aggregate=aggregate, trees=2, max_new_tokens=6)
     steps += searched(scorer, [PROMPTS], aggregate=aggregate, trees=2, max_steps=1)
     rows = [row for step in steps for row in step.rows if not isinstance(row, SearchCost)]
-    prompts = {prompt.id: prompt for prompt in PROMPTS}
-    expected = scorer(
-        [
-            TokenizedSolution(
-                prompt_ids=prompts[row.id].prompt_ids,
-                steps=split_steps(row.completion_ids, text, "*"),
-            )
-            for row in rows
-        ]
-    )
-    for row, scores in zip(rows, expected, strict=True):
+    ids_by_name = {prompt.id: prompt.prompt_ids for prompt in PROMPTS}
+    whole = [TokenizedSolution(prompt_ids=ids_by_name[row.id],
+             steps=split_steps(row.completion_ids, text, "*")) for row in rows]  # fmt: skip
+    for row, scores in zip(rows, scorer(whole), strict=True):
         assert row.step_scores == pytest.approx(scores, abs=1e-5)
         assert row.score == round(KINDS[aggregate](row.step_scores), step_search.DECIMALS)
     assert {row.finish_reason for row in rows} == {"stop", "length", "step"}
     assert max(len(row.step_scores) for row in rows) > 1
-
-
-def test_one_sample_a_tree_is_plain_sampling(scorer):
-    # Nothing is chosen then: every tree's solution is its sample, whatever its score.
-    (step,) = searched(scorer, [PROMPTS], trees=5, keep=1, expand=1, max_steps=1)
-    sampler = make_sampler(load("llama").double())
-    for prompt in PROMPTS:
-        rows = [r for r in step.rows if r.id == prompt.id and not isinstance(r, SearchCost)]
-        assert sorted(row.tree for row in rows) == [0, 1, 2, 3, 4]
-        assert all(row.kept for row in rows)
-        seed = step_search.derive_seed(0, "search", prompt.id, 0, 0)
-        (samples,) = sampler.sample(
-            [prompt.prompt_ids], [seed], num_samples=5, temperature=1.0, max_new_tokens=4,
-            break_after=frozenset([BREAK, 11]),
-        )  # fmt: skip
-        result = {row.tree: row.completion_ids for row in rows}
-        assert [result[tree] for tree in range(5)] == [sample.token_ids for sample in samples]
 
 
 @dataclass
@@ -126,14 +93,11 @@ class Scripted:
     calls: list = field(default_factory=list)
 
     def sample(self, prompts, seeds, *, num_samples, **settings):
+        steps = self.script[len(self.calls)][:num_samples]
         self.calls.append(([list(prompt) for prompt in prompts], num_samples, list(seeds)))
-        return [
-            [
-                Sample(token_ids=ids, logprobs=[0.0] * len(ids), finish_reason=reason)
-                for ids, reason in self.script[len(self.calls) - 1][:num_samples]
-            ]
-            for _ in prompts
-        ]
+        samples = [Sample(token_ids=ids, logprobs=[0.0] * len(ids), finish_reason=reason)
+                   for ids, reason in steps]  # fmt: skip
+        return [samples for _ in prompts]
 
 
 class Judge(ProcessScorer):
@@ -146,30 +110,24 @@ class Judge(ProcessScorer):
 def test_a_scripted_search_continues_the_best_steps(scorer):
     judge = Judge(model=scorer.model, decode=text)
     first = [([3, BREAK], "step"), ([20, BREAK], "step"), ([12, 1], "stop"), ([25, BREAK], "step")]
-    second = [([30, 1], "stop"), ([5, 5, 1], "stop")]
-    script = Scripted([first, second])
-    prompt = PROMPTS[0]
-    (step,) = searched(judge, [[prompt]], sampler=script, keep=2, expand=2)
+    script = Scripted([first, [([30, 1], "stop"), ([5, 5, 1], "stop")]])
+    (step,) = searched(judge, [PROMPTS[:1]], sampler=script, keep=2, expand=2)
+    ids = list(PROMPTS[0].prompt_ids)
     begin, then = script.calls
-    assert begin[:2] == ([list(prompt.prompt_ids)], 4)
-    assert then[:2] == (
-        [[*prompt.prompt_ids, 25, BREAK], [*prompt.prompt_ids, 20, BREAK]],
-        2,
-    )
+    assert begin[:2] == ([ids], 4)
+    assert then[:2] == ([[*ids, 25, BREAK], [*ids, 20, BREAK]], 2)
     assert len({*begin[2], *then[2]}) == 3, "every place at every depth has a stream of its own"
     *rows, cost = step.rows
-    assert [row.completion_ids for row in rows] == [
-        [25, BREAK, 30, 1], [20, BREAK, 30, 1], [12, 1], [25, BREAK, 5, 5, 1], [20, BREAK, 5, 5, 1]
+    assert [(row.completion_ids, row.kept) for row in rows] == [
+        ([25, BREAK, 30, 1], True), ([20, BREAK, 30, 1], True), ([12, 1], False),
+        ([25, BREAK, 5, 5, 1], False), ([20, BREAK, 5, 5, 1], False),
     ]  # fmt: skip
-    assert [row.kept for row in rows] == [True, True, False, False, False]
     assert [row.index for row in rows] == [0, 1, 2, 3, 4]
     assert rows[0].step_scores == [25 / 32, 30 / 32]
-    assert cost.generated_tokens == 8 + 2 * 5
-    length = len(prompt.prompt_ids)
-    assert cost.read_tokens == length + 2 * (length + 2)
+    assert cost.generated_tokens == step.metrics["tokens/generated"] == 8 + 2 * 5
+    assert cost.read_tokens == len(ids) + 2 * (len(ids) + 2)
     # Four candidates of one step, with a STEP each; then four of two, 6 or 7 tokens with two.
-    assert cost.scored_tokens == (length + 4 * 3) + (length + 2 * 6 + 2 * 7)
-    assert step.metrics["tokens/generated"] == 18
+    assert cost.scored_tokens == (len(ids) + 4 * 3) + (len(ids) + 2 * 6 + 2 * 7)
     assert step.metrics["search/depth"] == 2
 
 
@@ -188,30 +146,18 @@ CHOICES = CASES["choices"]
 @pytest.mark.parametrize("case", CHOICES)
 def test_what_a_search_keeps(case):
     rounds, keep, expected = CHOICES[case].values()
-    search, grown_by_name = Search(prompt=PROMPTS[0]), {}
+    search, by_name = Search(prompt=PROMPTS[0]), {}
     for candidates in rounds:
-        grown_here = [
-            grown(grown_by_name.get(name[0]), [ord(name[-1])], score, **changes)
+        children = {
+            name: grown(by_name.get(name[0]), [ord(name[-1])], score, **changes)
             for name, score, changes in candidates
-        ]
-        search.choose(grown_here, keep=keep)
-        grown_by_name |= {
-            name: item for (name, *_), item in zip(candidates, grown_here, strict=True)
         }
-    names = {item.ids: name for name, item in grown_by_name.items()}
+        search.choose([children[name] for name, *_ in candidates], keep=keep)
+        by_name |= children
+    names = {item.ids: name for name, item in by_name.items()}
     for part, name in zip((search.beam, search.live, search.solutions()), expected, strict=True):
         assert name is None or [names[item.ids] for item in part] == name
     assert search.depth == len(rounds)
-
-
-def test_kept_solutions_win_ties():
-    search = Search(prompt=PROMPTS[0])
-    twins = [grown(None, [5, 1], 0.9, finish="stop"), grown(None, [4, 1], 0.9, finish="stop")]
-    search.choose(twins[:1], keep=1)
-    search.beam = []
-    search.choose(twins[1:], keep=1)
-    assert search.beam == [twins[0]]
-    assert search.solutions() == twins
 
 
 # Answers of a search
@@ -244,19 +190,6 @@ TIES = [("#### 5", 0.5), ("#### 6", 0.5), ("#### 7", 0.2), ("#### 7", 0.2)]
 def test_three_ways_to_choose_an_answer(solutions, best, weighted, majority):
     row = evaluate(*solutions)
     assert (row.best, row.weighted, row.majority) == (best, weighted, majority)
-
-
-def test_two_operations_per_parameter_and_token():
-    row = evaluate(("#### 5", 0.5))
-    assert row.flops == pytest.approx(2 * (3 * (50 + 100) + 7 * 70))
-    assert (row.generated_tokens, row.depth) == (100, 2)
-    other = dataclasses.replace(row, best=0.0, weighted=0.5, generated_tokens=50, flops=500.0)
-    outcome = search_results.average_searches([[row, other], [row, row]])
-    values = {way: column.tolist() for way, column in outcome.accuracy.items()}
-    assert values == {
-        "best": [[1, 0], [1, 1]], "weighted": [[1, 0.5], [1, 1]], "majority": [[1, 1], [1, 1]],
-    }  # fmt: skip
-    assert outcome.costs == {"flops": (3 * row.flops + 500) / 4, "tokens": 87.5}
 
 
 # Samples of equal cost
@@ -294,37 +227,35 @@ def test_scoring_reads_equal_completions_once_and_a_token_per_step():
     assert equal_compute.count_distinct_tokens([[((1, 2, 3), 2)]], [1]) == {1: 3 + 2}
 
 
-def test_searches_and_samples_are_compared_where_both_cost_the_same():
-    result = compare({"majority": curve(0.2, 0.4, 0.8)}, beam=outcome(25.0, best=0.6))
-    point = result["curves"]["majority"]["4"]
+VERSUS = {
+    # operations and tokens of a search, unit: largest n within its cost, at the end, and how much
+    # the accuracy 0.6 is above that of samples
+    "a quarter of the way from 0.4 to 0.8": (25.0, 3.0, "flops", (2, False, 0.1)),
+    "half way from 0.4 to 0.8": (25.0, 3.0, "tokens", (2, False, 0.0)),
+    "the very cost of n": (20.0, 1.0, "flops", (2, False, 0.2)),
+    "the very cost of one": (20.0, 1.0, "tokens", (1, False, 0.4)),
+    "above all": (400.0, 0.5, "flops", (4, True, -0.2)),
+    "below one": (400.0, 0.5, "tokens", None),
+}
+
+
+@pytest.mark.parametrize("case", VERSUS)
+def test_searches_and_samples_are_compared_where_both_cost_the_same(case):
+    flops, tokens, unit, expected = VERSUS[case]
+    result = compare({"a": curve(0.2, 0.4, 0.8)}, s=outcome(flops, tokens, best=0.6))
+    point, searched = result["curves"]["a"]["4"], result["searches"]["s"]
     assert (point["value"], point["flops"]) == (0.8, 40.0)
-    beam = result["searches"]["beam"]
-    assert beam["accuracy"]["best"]["value"] == 0.6
-    versus = beam["versus"]["flops"]["majority"]
-    assert (versus["n"], versus["n_cost"], versus["at_end"]) == (2, 20.0, False)
-    # a quarter of the way from 0.4 to 0.8; three tokens are half way to 0.8; at the very cost of n
-    exact = compare({"a": curve(0.2, 0.4, 0.8)}, s=outcome(20.0, tokens=1.0, best=0.6))
-    versus = exact["searches"]["s"]["versus"]
-    assert {
-        unit: (row["a"]["n"], row["a"]["ways"]["best"]["value"]) for unit, row in versus.items()
-    } == {"flops": (2, pytest.approx(0.2)), "tokens": (1, pytest.approx(0.4))}
-    for unit, difference in {"flops": 0.1, "tokens": 0.0}.items():
-        gain = beam["versus"][unit]["majority"]["ways"]["best"]["value"]
-        assert gain == pytest.approx(difference)
-    ends = compare({"a": curve(0.2, 0.4, 0.8)}, s=outcome(400.0, tokens=0.5, best=0.9))
-    versus = ends["searches"]["s"]["versus"]
-    assert (versus["flops"]["a"]["at_end"], versus["flops"]["a"]["n"]) == (True, 4)
-    assert versus["tokens"]["a"] is None
-    assert "costs less than n = 1" in search.render_report(
-        ends, image="x.png", way="best", num_seeds=3
-    )
-
-
-def test_differences_are_paired_by_problem():
-    # as right on the very same problems: no doubt about the difference
-    result = compare({"a": curve(0.5, 0.5, 0.5)}, beam=outcome(20.0, best=0.5))
-    gain = result["searches"]["beam"]["versus"]["flops"]["a"]["ways"]["best"]
-    assert gain == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert searched["accuracy"]["best"]["value"] == 0.6
+    row = searched["versus"][unit]["a"]
+    if expected is None:
+        assert row is None
+        report = search.render_report(result, image="x.png", way="best", num_seeds=3)
+        assert "costs less than n = 1" in report
+    else:
+        n, at_end, gain = expected
+        cost = n * (10.0 if unit == "flops" else 1.0)
+        assert (row["n"], row["at_end"], row["n_cost"]) == (n, at_end, cost)
+        assert row["ways"]["best"]["value"] == pytest.approx(gain)
 
 
 def test_the_verdict_follows_the_interval():
@@ -332,6 +263,9 @@ def test_the_verdict_follows_the_interval():
     for mean, words in ((0.95, "beats"), (0.5, "cannot be told from"), (0.1, "is worse than")):
         result = compare(curves, s=outcome(25.0, weighted=mean))
         assert f"{words} a (" in search.describe_result(result, way="weighted")
+        if mean == 0.5:  # as right on the very same problems: no doubt about the difference
+            gain = result["searches"]["s"]["versus"]["flops"]["a"]["ways"]["weighted"]
+            assert gain == {"value": 0.0, "low": 0.0, "high": 0.0}
 
 
 # The study at work
@@ -351,6 +285,11 @@ STUDY = DATA / "studies/search"
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     studied_run.make("search", SETTINGS)
+    numbers = dict.fromkeys((item.name for item in dataclasses.fields(ProblemResult)), 0.5)
+    accuracy_at = {
+        "majority": {"1": 0.5, "2": 0.75}, "best_of/process": {"1": 0.5, "2": 0.5},
+        "weighted/process": {"1": 0.5, "2": 1.0},
+    }  # fmt: skip
     for seed in SEEDS:
         pool = list(lines.read_lines(DATA / f"samples/sft/{seed}/test.jsonl", Completion))
         evaluation = DATA / f"evaluations/sft/{seed}"
@@ -359,50 +298,26 @@ def folder(tmp_path, monkeypatch):
                   steps={"process": [0.5] * row.completion.count("\n") + [0.5]})
             for row in pool
         ]  # fmt: skip
+        lines.write_lines(evaluation / "scores.jsonl", scores)
         results = [
             ProblemResult(
-                id=name, num_samples=8, num_correct=4, even_correct=2,
-                greedy_correct=True, greedy_strict=True,
-                greedy_lenient=True, mean_accuracy=0.5, mean_strict=0.5, mean_lenient=0.5,
-                accuracy_at={
-                    "majority": {"1": 0.5, "2": 0.75},
-                    "best_of/process": {"1": 0.5, "2": 0.5},
-                    "weighted/process": {"1": 0.5, "2": 1.0},
-                },
-                readable_rate=1.0, format_rate=1.0, right_first_rate=0.0,
-                truncation_rate=0.0, mean_tokens=4.0,
-                auc={}, auc_in_format={},
-            )
+                **numbers | {"id": name, "num_samples": 8, "num_correct": 4, "even_correct": 2,
+                "greedy_correct": True, "greedy_strict": True, "greedy_lenient": True,
+                "accuracy_at": accuracy_at, "auc": {}, "auc_in_format": {}})
             for name in dict.fromkeys(row.id for row in pool)
         ]  # fmt: skip
-        lines.write_lines(evaluation / "scores.jsonl", scores)
         lines.write_lines(evaluation / "per_problem.jsonl", results)
 
 
-def run_study(engine="transformers"):
-    """vLLM's engines start in processes forked from one that never used vLLM, as a stage's is."""
-    if engine == "vllm":
-        code = "from studies import search; search.main()"
-        environment = os.environ | {"PYTHONPATH": str(Path(stages.__file__).parents[1])}
-        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
-    else:
-        search.main()
-    return studied_run.outputs("search")
-
-
-@pytest.mark.parametrize(
-    "engine", ["transformers", pytest.param("vllm", marks=[needs_vllm, pytest.mark.vllm])]
-)
-def test_rows_and_metrics_fit_together(engine, folder, tmp_path):
-    content = YAML(typ="safe").load(tmp_path / "params.yaml") | {"engine": engine}
-    studied_run.write_yaml(tmp_path / "params.yaml", content)
-    written = run_study(engine)
+def test_rows_and_metrics_fit_together(folder):
+    search.main()
+    written = studied_run.outputs("search")
     metrics = json.loads(written["metrics.json"])
     assert set(metrics["searches"]) == {"dvts", "beam"}
-    tokens = []
+    rows, tokens = STUDY / "rows", []
     for seed in SEEDS:
-        solutions = list(lines.read_lines(STUDY / f"rows/{seed}/dvts.jsonl", SearchSolution))
-        results = list(lines.read_lines(STUDY / f"rows/{seed}/dvts_problems.jsonl", ProblemSearch))
+        solutions = list(lines.read_lines(rows / f"{seed}/dvts.jsonl", SearchSolution))
+        results = list(lines.read_lines(rows / f"{seed}/dvts_problems.jsonl", ProblemSearch))
         assert [row.id for row in results] == [f"test{n}" for n in range(6)]
         policy, process = metrics["parameters"][str(seed)]
         for result in results:
@@ -412,15 +327,12 @@ def test_rows_and_metrics_fit_together(engine, folder, tmp_path):
             read = result.read_tokens + result.generated_tokens
             assert result.flops == 2 * (policy * read + process * result.scored_tokens)
             tokens.append(result.generated_tokens)
-    assert metrics["searches"]["dvts"]["tokens"] == pytest.approx(sum(tokens) / len(tokens))
+    assert metrics["searches"]["dvts"]["tokens"] == pytest.approx(np.mean(tokens))
     assert set(metrics["curves"]) == {"majority", "best-of-n, process", "weighted vote, process"}
     # Samples cost their tokens, and what a process model reads of them besides.
-    mean = np.mean([
-        len(row.completion_ids)
-        for seed in SEEDS
-        for row in lines.read_lines(DATA / f"samples/sft/{seed}/test.jsonl", Completion)
-    ])  # fmt: skip
-    prompt = np.mean([len(prompt.prompt_ids) for prompt in studied_run.prompts("test", 6)])
+    problems = studied_run.prompts("test", 6)
+    mean = np.mean([len(row.completion_ids) for row in studied_run.completions(problems, 8)])
+    prompt = np.mean([len(prompt.prompt_ids) for prompt in problems])
     plain, scored = (metrics["curves"][name]["2"] for name in ("majority", "best-of-n, process"))
     assert plain["flops"] == pytest.approx(2 * policy * (prompt + 2 * mean))
     assert plain["tokens"] == scored["tokens"] == pytest.approx(2 * mean)
@@ -429,4 +341,5 @@ def test_rows_and_metrics_fit_together(engine, folder, tmp_path):
     assert "| `dvts`, weighted vote |" in report
     assert "No verdict" in report, "of two seeds"
     assert written["plots/equal_compute.png"].startswith(b"\x89PNG")
-    assert run_study(engine) == written
+    search.main()
+    assert studied_run.outputs("search") == written

@@ -1,4 +1,4 @@
-"""Detection of the first wrong step: numbers by hand, public solutions, and the study at work."""
+"""Detection of the first wrong step: numbers by hand, and the study at work."""
 
 import dataclasses
 import json
@@ -6,22 +6,15 @@ import json
 import numpy as np
 import pytest
 import studied_run
-from studied_run import ROOT, SEEDS
+from studied_run import SEEDS
 
 from stages.records import lines
 from stages.records.steps import StepLabels
 from stages.rows import DATA
-from stages.sources import step_files
 from studies import step_error_metrics, step_errors
-from studies.step_error_metrics import (
-    KnownSteps,
-    check_apart,
-    find_first_error,
-    select_known,
-)
+from studies.step_error_metrics import KnownSteps, check_apart, find_first_error, select_known
 from studies.step_errors import StepPrediction
 
-FILES = ROOT.parent / "shared/data/processbench"
 OPTIONS = {"num_resamples": 200, "confidence": 0.95, "seed": 0}
 
 
@@ -76,35 +69,6 @@ def test_steps_after_the_first_error_do_not_count():
     assert steps["balanced_accuracy"] == pytest.approx((6 / 7 + 1 / 2) / 2, abs=1e-6)
     assert steps["auroc"] == pytest.approx(12.5 / 14, abs=1e-6)
     assert steps["brier"] == pytest.approx(((probabilities - right) ** 2).mean(), abs=1e-6)
-
-
-# Outcome known, and the middle step: error accuracy and F1, in per cent.
-# 61 of 207, 137 of 594, 105 of 661 and 89 of 759 solutions.
-BASELINE = {"gsm8k": (29.5, 45.5), "math": (23.1, 37.5), "olympiadbench": (15.9, 27.4),
-            "omnimath": (11.7, 21.0)}  # fmt: skip
-
-
-@pytest.mark.skipif(not FILES.is_dir(), reason="ProcessBench is not at ../shared/data/processbench")
-@pytest.mark.parametrize("subset", BASELINE)
-def test_trivial_baselines_on_processbench(subset):
-    form = step_files.ProcessBench(kind="processbench")
-    raws = [
-        raw
-        for of_problem in step_files.read_solutions(FILES / f"{subset}.json.gz", form)
-        for raw in of_problem
-    ]
-    rows = [
-        solution(len(raw.steps), [*raw.true_labels, False].index(False), raw.question,
-                 correct=raw.correct, true_labels=raw.true_labels)
-        for raw in raws
-    ]  # fmt: skip
-    result = summarise(rows, [[float(label) for label in row.true_labels] for row in rows])
-    assert result["model"]["f1"]["value"] == 1.0
-    assert result["always_correct"]["f1"]["value"] == 0.0
-    middle = {name: numbers["value"] for name, numbers in result["outcome_and_middle"].items()}
-    assert middle["correct_accuracy"] == 1.0
-    percent = tuple(round(100 * middle[name], 1) for name in ("error_accuracy", "f1"))
-    assert percent == BASELINE[subset]
 
 
 def test_a_step_that_was_cut_is_read_at_its_end():

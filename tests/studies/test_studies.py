@@ -5,16 +5,15 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 import studied_run
 from dvc.repo import Repo
-from pydantic import Field
 from studied_run import CASES, ROOT
 
-from stages.config import PARAMS_PATH, PRESETS_PATH, Params, read_yaml
+from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
 from stages.rows import ENTRY_POINTS
 from stages.runtime import identity
 from studies import __main__ as command
@@ -36,73 +35,26 @@ def test_rows_and_plots_take_their_place_together_or_not_at_all():
         study.write({"n": 1}, "# Counted\n")
     assert result == {3: (3, "3"), 5: (5, "5")}
     folder = studies.STUDIES / "counted"
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "journal", "metrics.json", "plots", "report.md", "rows",
-    ]  # fmt: skip
+    names = ["journal", "metrics.json", "plots", "report.md", "rows"]
+    assert sorted(path.name for path in folder.iterdir()) == names
     record = json.loads((folder / "journal/key.json").read_text())
     assert record["stage"] == f"{DVC_YAML}:counted"
-
-    def interrupted() -> None:
-        with studies.start_study("counted") as study:
-            (study.plots / "b.png").touch()
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        interrupted()
+    with suppress(KeyboardInterrupt), studies.start_study("counted") as study:
+        (study.plots / "b.png").touch()
+        raise KeyboardInterrupt
     assert [path.name for path in (folder / "plots").iterdir()] == ["a.png"]
 
 
-class Section(Params):
-    """Of a study."""
-
-    n: int = Field(ge=1)
-
-
-class Config(Params):
-    """Of a study."""
-
-    seeds: list[int]
-    counted: Section
-
-
-def test_parameters_are_of_two_files_and_checked_at_once():
-    studied_run.write_yaml(Path("params.yaml"), {"seeds": [1], "other": 2})
-    studied_run.write_yaml(STUDY_PARAMS, {"counted": {"n": 3}})
-    assert studies.load_study_config(Config, "counted").counted.n == 3
-    studied_run.write_yaml(Path("params.yaml"), {"seeds": "many"})
-    studied_run.write_yaml(STUDY_PARAMS, {"counted": {"n": 0}})
-    with pytest.raises(ValueError, match=r"(?s)seeds: .*counted.n: "):
-        studies.load_study_config(Config, "counted")
-
-
-def test_no_section_is_without_a_study_and_no_study_without_its_code():
+def test_every_study_has_its_code_and_checks_a_rows_name_before_a_command_with_it():
     content = read_yaml(ROOT / command.DEFINITIONS)["stages"]
     for name, stage in content.items():
-        deps = stage.get("do", stage)["deps"]
+        definition = stage.get("do", stage)
         assert (ROOT / f"studies/{name}.py").is_file()
-        if name != "trace_code":
-            assert f"data/studies/trace_code/{name}.json" in deps
+        traced = f"data/studies/trace_code/{name}.json" in definition["deps"]
+        assert traced == (name != "trace_code")
+        first, *rest = definition["cmd"].splitlines()
+        assert first == "python -m studies --check" or ("$" not in first and not rest), name
     assert set(read_yaml(ROOT / STUDY_PARAMS)) <= set(content)
-
-
-INTERVALS = {
-    # values, whether a rate; the interval: two problems have a squared standard error of 1/16, and
-    # 3/64 for what is rare; t of one degree of freedom 12.706
-    "a rate ends at 0 and 1": ([[0.0, 0.5]], True, (0.25, 0.0, 1.0)),
-    "a difference does not": ([[0.0, 0.5]], False, (0.25, -3.9522, 4.4522)),
-    # 20 of 20: 1 - t of 19 degrees, 2.093024, times the root of 3 by 20
-    "1 but for rounding": (
-        [[1.0, 1.0 - 1.2e-16, 1.0 + 2.3e-16, 1.0] * 5] * 2, True, (1.0, 0.8187, 1.0)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", INTERVALS)
-def test_intervals_by_hand(case):
-    values, is_rate, expected = INTERVALS[case]
-    interval = studies.estimate_interval(np.array(values), confidence=0.95, is_rate=is_rate)
-    assert interval == pytest.approx(
-        dict(zip(("value", "low", "high"), expected, strict=True)), abs=1e-4
-    )
 
 
 # `python -m studies`: a study is a stage of the project once it has run
@@ -145,31 +97,19 @@ def test_a_study_is_seen_when_it_was_run_and_brings_what_it_reads_up_to_date(rep
     assert Path("data/studies/summed/metrics.json").read_text() == '{"n": 2}'
 
 
-def test_a_row_of_a_table_is_a_stage_with_its_values(repository):
-    assert command.main("paired@first", "--quiet") == 0
-    assert listed() == {"made", f"{DVC_YAML}:paired@first"}
-    assert Path("data/studies/paired/first/metrics.json").read_text() == '{"n": 1}'
-
-
-def test_the_key_of_a_study_is_that_of_dvc(repository, monkeypatch):
+def test_rows_are_stages_with_keys_of_dvc_as_long_as_their_study_has_them(repository, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["stage"])
-    command.main("counted@a", "--quiet")
+    assert command.main("failing", "--quiet") != 0
+    assert not DVC_YAML.exists()
+    assert command.main("counted@a", "paired@first", "--quiet") == 0
+    assert command.main("failing", "--quiet") != 0
+    assert listed() == {"made", f"{DVC_YAML}:counted@a", f"{DVC_YAML}:paired@first"}
+    assert Path("data/studies/paired/first/metrics.json").read_text() == '{"n": 1}'
     result = identity.dvc_stage(f"{DVC_YAML}:counted@a")
     entry = read_yaml(DVC_YAML.with_suffix(".lock"))["stages"]["counted@a"]
     assert identity.lock_key(entry) == identity.input_key(result)
     assert identity.dvc_stage(f"{DVC_YAML}:another") is None
-
-
-def test_a_study_that_failed_is_not_seen(repository):
-    assert command.main("failing", "--quiet") != 0
-    assert not DVC_YAML.exists()
-    command.main("counted", "--quiet")
-    assert command.main("failing", "--quiet") != 0
-    assert listed() == {"made", f"{DVC_YAML}:counted@a"}
-
-
-def test_a_definition_that_changed_is_taken_over_and_a_row_that_is_gone_is_dropped(repository):
-    command.main("counted", "--quiet")
+    # a definition that changed is taken over, and a row that is gone is dropped
     studied_run.write_yaml(STUDY_PARAMS, {"counted": {"rows": ["b"]}, "paired": {"rows": {}}})
     shutil.copy("input", "data/rewards/b")
     command.main("counted", "--quiet")
@@ -196,12 +136,6 @@ def test_names_of_the_pipelines_rows_are_checked_first(repository):
     assert not DVC_YAML.exists()
 
 
-def test_commands_with_the_name_of_a_row_check_it_first():
-    for study, stage in read_yaml(ROOT / command.DEFINITIONS)["stages"].items():
-        first, *rest = stage.get("do", stage)["cmd"].splitlines()
-        assert first == "python -m studies --check" or ("$" not in first and not rest), study
-
-
 @pytest.mark.parametrize("names", [[], ["cuonted"], ["counted@b", "summed"]])
 def test_names_that_no_study_has_are_refused_and_nothing_is_written(names, repository):
     with pytest.raises(ValueError, match=r"expected names of studies, found .*counted"):
@@ -210,21 +144,12 @@ def test_names_that_no_study_has_are_refused_and_nothing_is_written(names, repos
 
 
 def test_the_studies_that_a_study_reads_come_with_it():
-    definitions, parameters = (read_yaml(ROOT / path) for path in
-                               (command.DEFINITIONS, STUDY_PARAMS))  # fmt: skip
-    resolved = {
-        name: command.resolve_names([name], definitions["stages"], parameters)
-        for name in ("search", "checkpoints@ppo", "overoptimization")
-    }
-    assert resolved == {
-        "search": ["trace_code", "search"],
-        "checkpoints@ppo": ["trace_code", "checkpoints@ppo"],
-        "overoptimization": [
-            "trace_code",
-            *(f"checkpoints@{name}" for name in parameters["checkpoints"]["runs"]),
-            "overoptimization",
-        ],
-    }
+    stages, parameters = (read_yaml(ROOT / command.DEFINITIONS)["stages"],
+                          read_yaml(ROOT / STUDY_PARAMS))  # fmt: skip
+    runs = [f"checkpoints@{name}" for name in parameters["checkpoints"]["runs"]]
+    for name, before in {"search": [], "checkpoints@ppo": [], "overoptimization": runs}.items():
+        resolved = command.resolve_names([name], stages, parameters)
+        assert resolved == ["trace_code", *before, name]
 
 
 # Copies of a run, in which some studies train again
@@ -274,10 +199,8 @@ def test_the_command_of_a_row_is_that_of_dvc(row):
 
 
 def test_a_copy_has_its_own_numbers_and_shares_the_rest(tmp_path, stand_in):
-    copy = copies.make_copy(
-        tmp_path / "copy", share=["pairs/verifier"], changes={"seeds": [1]},
-        presets={"budgeted": {"beta": 0.1}},
-    )  # fmt: skip
+    copy = copies.make_copy(tmp_path / "copy", share=["pairs/verifier"], changes={"seeds": [1]},
+                            presets={"budgeted": {"beta": 0.1}})  # fmt: skip
     assert read_yaml(copy.path / PARAMS_PATH) == {"seeds": [1], "model": {"path": None}}
     assert set(read_yaml(copy.path / PRESETS_PATH)) == {"dpo", "budgeted"}
     assert read_yaml(PARAMS_PATH)["seeds"] == [0, 1]
@@ -285,7 +208,7 @@ def test_a_copy_has_its_own_numbers_and_shares_the_rest(tmp_path, stand_in):
     assert not (copy.path / "stages/plan.py").exists()
 
 
-def test_a_stage_of_a_copy_runs_once(tmp_path, monkeypatch, stand_in):
+def test_a_stage_of_a_copy_runs_once_and_says_why_it_fails(tmp_path, monkeypatch, stand_in):
     monkeypatch.setitem(os.environ, "DVC_ROOT", "elsewhere")
     copy = copies.make_copy(tmp_path / "copy")
     copy.run(copies.make_sample_command("sft"))
@@ -294,9 +217,5 @@ def test_a_stage_of_a_copy_runs_once(tmp_path, monkeypatch, stand_in):
     seen.write_text("kept")
     copies.make_copy(tmp_path / "copy").run(copies.make_sample_command("sft"))
     assert seen.read_text() == "kept"
-
-
-def test_a_stage_that_fails_says_why(tmp_path, stand_in):
-    copy = copies.make_copy(tmp_path / "copy")
     with pytest.raises(RuntimeError, match=r"sample@broken failed in .*\n.*this is why"):
         copy.run(Command("sample", ("broken",), "samples/broken", "sample@broken"))

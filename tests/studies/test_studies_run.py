@@ -97,10 +97,8 @@ def test_variants_are_compared_with_the_run(run):
     plan = json.loads((run.data / "plan.json").read_text())
     run.run(copies.make_row_command("policies", "grpo", plan["policies"]["grpo"]))
     run.run(copies.make_sample_command("grpo"))
-    for experiment, row, variant in (
-        ("staleness", "policies/grpo", "k1"),
-        ("rounding", "policies/sft", "native"),
-    ):
+    variants = {"staleness": ("policies/grpo", "k1"), "rounding": ("policies/sft", "native")}
+    for experiment, (row, variant) in variants.items():
         start(run, "studies.retrain", experiment)
         result = metrics(run, f"retrain/{experiment}")
         assert result["accuracy"][row].keys() == {"run", variant}

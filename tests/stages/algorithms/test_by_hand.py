@@ -30,12 +30,7 @@ from stages.algorithms import (
 from stages.algorithms.flops import Matrices, Passes
 from stages.algorithms.logprobs import ChunkLimits, OutputLayer
 from stages.algorithms.selection import best_of_n, step_scores, votes
-from stages.algorithms.statistics import (
-    crossed_means,
-    error_detection,
-    intervals,
-    score_quality,
-)
+from stages.algorithms.statistics import crossed_means, error_detection, intervals, score_quality
 from stages.algorithms.statistics.crossed_means import PowerDesign, VarianceComponents
 
 INF, NAN, LOG = math.inf, math.nan, math.log
@@ -141,17 +136,14 @@ case(group_advantages.has_equal_rewards, [True] * 4, t(0.1, 0.1, 2, 9), groups=t
     counted=t(True, True, True, False))  # fmt: skip
 case(group_advantages.has_equal_rewards, [False, False], t(0.1, math.nextafter(0.1, 1)),
     groups=t(0, 0), counted=t(True, True))  # fmt: skip
-# (1, 0, 0, 1): mean 1/2; ddof 0: std 1/2; ddof 1: sqrt(1/3).
+# (1, 0, 0, 1): mean 1/2; ddof 1: std sqrt(1/3).
 FOUR = {"groups": t(5, 5, 5, 5), "counted": EVERY[:4]}
 SIDES = 0.5 / (math.sqrt(1 / 3) + 0.1)
-case(group_advantages.group_zscore, [0.5, -0.5, -0.5, 0.5], t(1.0, 0, 0, 1), **FOUR, ddof=0,
-    eps=0.5)  # fmt: skip
 case(group_advantages.group_zscore, [SIDES, -SIDES, -SIDES, SIDES], t(1.0, 0, 0, 1), **FOUR, ddof=1,
     eps=0.1)  # fmt: skip
 case(group_advantages.group_centred, [0.875, -1, 0.375, -0.625, 1, -0.625], REWARDS, **BY_GROUP)
-# Mean 2/5: a right completion has 3/2, a wrong one -1; with eps 0.1, 0.6 / 0.5.
+# Mean 2/5: with eps 0.1 a right completion has 0.6 / 0.5.
 FIVE = {"groups": t(0, 0, 0, 0, 0), "counted": EVERY[:5]}
-case(group_advantages.mean_normalised, [1.5, -1, -1, 1.5, -1], t(1.0, 0, 0, 1, 0), **FIVE, eps=0.0)
 case(group_advantages.mean_normalised, [1.2, -0.8, -0.8, 1.2, -0.8], t(1.0, 0, 0, 1, 0), **FIVE,
     eps=0.1)  # fmt: skip
 refused(group_advantages.mean_normalised, "-1", t(0.0, -1, 1, 1, 1), **FIVE, eps=0.0)
@@ -159,9 +151,9 @@ case(group_advantages.mean_normalised, [-1, 1, 0], t(0.0, 2, -1), groups=t(0, 0,
     counted=t(True, True, False), eps=0.0)  # fmt: skip
 # Centred (-1, 1) and (-1, 1); the batch 0, 2, 6, 8 has squares 16 + 4 + 4 + 16 around 4.
 TWICE = {"groups": t(0, 0, 1, 1), "counted": EVERY[:4]}
-for DDOF, EPS, SIDE in ((0, 0.5, 1 / (math.sqrt(10) + 0.5)), (1, 0.0, 1 / math.sqrt(40 / 3))):
-    case(group_advantages.batch_std, [-SIDE, SIDE, -SIDE, SIDE], t(0.0, 2, 6, 8), **TWICE,
-        ddof=DDOF, eps=EPS)  # fmt: skip
+SIDE = 1 / (math.sqrt(40 / 3) + 0.5)
+case(group_advantages.batch_std, [-SIDE, SIDE, -SIDE, SIDE], t(0.0, 2, 6, 8), **TWICE, ddof=1,
+    eps=0.5)  # fmt: skip
 # Others of 1.5 are 1, 0, 0; of 1 they are 1.5, 0, 0; of 0 they are 1.5, 1, 0.
 case(group_advantages.leave_one_out, [7 / 6, 0.5, -5 / 6, -5 / 6], t(1.5, 1, 0, 0), **FOUR)
 case(group_advantages.greedy_baseline, [0.75, -1, 0, 0.25], t(1, 0, NAN, 0.5),
@@ -187,9 +179,7 @@ case(token_advantages.returns_to_go, [[2, 0, 2], [0, 7.5, 9]], t([1.0, NAN, 2], 
 STEPS, V = t([1.0, 0, 2], [0, 3, NAN]), t([0.5, 1, 1.5], [2, 1, NAN])
 GAE = [[1.65875, 0.575, 0.5], [-0.2, 2, 0]], [[2.15875, 1.575, 2], [1.8, 3, 0]]
 case(token_advantages.gae, GAE, STEPS, V, ENDED, gamma=0.9, lam=0.5)
-# Lambda 1: discounted returns minus values; lambda 0: deltas.
-case(token_advantages.gae, [[1, 0, 0.5], [-0.5, 2, 0]], STEPS, V, ENDED, gamma=0.5, lam=t(1.0, 1.0),
-    take=lambda pair: pair[0])  # fmt: skip
+# Lambda 0: deltas; lambda 1: discounted returns minus values.
 case(token_advantages.gae, [[1, -0.25, 0.5], [-0.5, 2, 0]], STEPS, V, ENDED, gamma=0.5,
     lam=t(0.0, 1.0), take=lambda pair: pair[0])  # fmt: skip
 case(token_advantages.length_adaptive_lambda, near([0, 0, 0.8, 0.98, 0], 6),
@@ -209,14 +199,7 @@ case(token_advantages.min_credit, ([[0, 0, 0, 0.2, 0], [0.5] + [0] * 4, [-1] + [
 case(token_advantages.teacher_log_ratio, [[0.5, 0.0]], t([-1.5, NAN]), t([-1.0, NAN]),
     t([True, False]))  # fmt: skip
 
-# --- KL: p = 1/2, q = 1/4 -----------------------------------------------------------------------
-HALF, QUARTER = t([LOG(0.5)]), t([LOG(0.25)])
-case(kl.k1, [[LOG(2)]], HALF, QUARTER)
-case(kl.k2, [[LOG(2) ** 2 / 2]], HALF, QUARTER)
-case(kl.k3, [[LOG(2) - 0.5]], HALF, QUARTER)
-case(kl.k3, [[math.exp(20) - 21]], t([-500.0]), t([0.0]))  # a log-ratio is capped at 20
-case(kl.importance_corrected, [[6]], t([3.0]), HALF, QUARTER)
-case(kl.importance_corrected, [[3 * math.exp(20)]], t([3.0]), HALF, t([-INF]))
+# --- coefficients of a KL penalty ---------------------------------------------------------------
 # Target 6, 100 of 1000 samples: 0.5 (1 + error / 10), the error cut at 0.2.
 ADAPTIVE = {"target": 6.0, "num_samples": 100, "horizon": 1000}
 for MEASURED, NEXT in ((6.6, 0.505), (5.4, 0.495), (6, 0.5), (60, 0.51), (INF, 0.51), (0, 0.49)):
@@ -233,8 +216,7 @@ case(judge_readings.option_probabilities, ([0.5, 0.5], 0), [[-INF], [-INF]])
 case(judge_readings.option_probabilities, ([0.5, 0.5], 1), [[LOG(0.5) + 1e-7]] * 2)
 READINGS = (
     # p12, p21, label, gap, both orders agree
-    (0.8, 0.3, 0.75, 0.1, True), (0.3, 0.8, 0.25, 0.1, True), (0.9, 0.7, 0.6, 0.6, False),
-    (0.5, 0.2, 0.65, 0.3, False), (1.0, 1.0, 0.5, 1.0, False), (1.0, 0.0, 1.0, 0.0, True),
+    (0.3, 0.8, 0.25, 0.1, True), (0.9, 0.7, 0.6, 0.6, False), (0.5, 0.2, 0.65, 0.3, False),
 )  # fmt: skip
 for P12, P21, LABEL, GAP, AGREE in READINGS:
     case(judge_readings.soft_label, LABEL, P12, P21)
@@ -256,18 +238,15 @@ case(judge_readings.first_position_share, [0.5, 0.5, 1, 0.25], P12, P21)
 # --- lengths and repetition: from 80 on (80 - length) / 20 --------------------------------------
 case(length_and_repetition.soft_overlong, near([0, 0, 0, -0.25, -0.95, -1, -1], 6),
     t(0, 79, 80, 85, 99, 100, 999), max_length=100, buffer=20)  # fmt: skip
-case(length_and_repetition.soft_overlong, [0, -0.25, -1], t(0, 1, 4), max_length=4, buffer=4)
 for BUFFER in (0, -1, 101):
     refused(length_and_repetition.soft_overlong, "buffer", t(5), max_length=100, buffer=BUFFER)
 case(length_and_repetition.repeated_share, 0.75, [1] * 5, 2)  # of four pairs one is new
 case(length_and_repetition.repeated_share, 0.5, [1, 2, 1, 2, 1], 2)
-case(length_and_repetition.repeated_share, 0.0, [1, 2, 3], 3)
 case(length_and_repetition.repeated_share, 0.0, [1, 2], 3)
 LOOPS = (
     # whether the end loops, tokens, and the least length of all rounds together
     (True, [9, 1, 2, 1, 2, 1, 2], 1), (False, [1, 2, 1, 2], 1), (False, [1, 2] * 3 + [9], 1),
-    (True, [5] * 3, 1), (False, [], 1), (True, [9, *[1, 2, 3] * 3], 8), (False, [*[1, 2] * 3], 8),
-    (True, [9, 2, *[1, 2] * 3, 1], 8), (True, [9, 2, *[1, 2] * 3], 7), (False, [1, 0, 0, 0], 4),
+    (False, [], 1), (True, [9, 2, *[1, 2] * 3, 1], 8), (False, [*[1, 2] * 3], 8),
     (True, [0] * 8, 8), (False, [0] * 7, 8), (False, [1, 2, 3, 4] * 2, 8),
 )  # fmt: skip
 for LOOPING, TOKENS, LENGTH in LOOPS:
@@ -276,59 +255,37 @@ for LOOPING, TOKENS, LENGTH in LOOPS:
 # --- packing: budget rows x longest; capacity of a sum ------------------------------------------
 case(packing.token_budget_batches, [[1, 2], [0, 3]], [3, 5, 4, 2], 10)
 case(packing.token_budget_batches, [[1], [2, 0]], [3, 50, 4], 10)
-case(packing.token_budget_batches, [[0, 1], [2]], [2, 2, 2], 4)
 case(packing.token_budget_batches, [], [], 10)
 # 6 opens a bin, 5 another, 4 fits the first, 3 the second, 3 opens a third, 2 fits the second.
 case(packing.first_fit_decreasing, [[2, 3], [5, 1, 0], [4]], [2, 3, 6, 4, 3, 5], 10)
-case(packing.first_fit_decreasing, [[0, 2], [1]], [7, 6, 3], 10)
 case(packing.first_fit_decreasing, [[1], [0]], [1, 2], 0)
-case(packing.first_fit_decreasing, [], [], 10)
 
 # --- selection ----------------------------------------------------------------------------------
-case(best_of_n.pass_at_k, 0.5, 4, 1, k=2)  # three of six pairs hold the right sample
 case(best_of_n.pass_at_k, 0.5, 2000, 1, k=1000)
-case(best_of_n.pass_at_k, 0.0, 16, 0, k=16)
-case(best_of_n.pass_at_k, 1.0, 16, 13, k=4)
 refused(best_of_n.pass_at_k, "5, 4", 4, 1, k=5, error=AssertionError)
-case(best_of_n.best_of_n, 1 / 3, a(1.0, 2, 3), a(0, 1.0, 0), n=2)
 case(best_of_n.best_of_n, 1 / 2, a(1.0, 2, 2), a(0, 1.0, 0), n=2)
-case(best_of_n.best_of_n, 0.35, a(0.3, -1, 2, 0.5), a(0.1, 0.2, 0.7, 0.4), n=1)
-case(best_of_n.best_of_n, 0.7, a(0.3, -1, 2, 0.5), a(0.1, 0.2, 0.7, 0.4), n=4)
 refused(best_of_n.best_of_n, "finite", a(0, NAN), a(0, 1.0), n=1, error=AssertionError)
 for N, BOUND in ((1, 0), (2, LOG(2) - 1 / 2), (16, LOG(16) - 15 / 16)):
     case(best_of_n.kl_bound, BOUND, N)
-# q = (1/4, 3/4) of p = (1/2, 1/2), and (1/16, 15/16) of (1/4, 3/4)
+# q = (1/4, 3/4) of p = (1/2, 1/2)
 case(best_of_n.kl_plug_in, 0.25 * LOG(0.5) + 0.75 * LOG(1.5), a(1.0, 2), n=2)
-case(best_of_n.kl_plug_in, (LOG(1 / 4) + 15 * LOG(5 / 4)) / 16, a(3.0, 1, 3, 3), n=2)
 case(best_of_n.distinct_cost, 44 / 3, [2, 1], [10.0, 7.0], n=2)  # pairs hold 10, 17 and 17
-case(best_of_n.distinct_cost, 9.0, [2, 1], [10.0, 7.0], n=1)
 for KIND, SCORE in (("last", 0.5), ("min", 0.2), ("product", 0.09), ("mean", 1.6 / 3)):
     case(step_scores.KINDS[KIND], SCORE, [0.9, 0.2, 0.5])
     case(step_scores.KINDS[KIND], 0.3, [0.3])
-TREE = a(0, 0, 0, 0)
-case(step_scores.select_beam, [1, 3], a(0.2, 0.9, 0.4, 0.7), TREE, keep=2)
-case(step_scores.select_beam, [0, 3], a(0.9, 0.8, 0.1, 0.2), a(0, 0, 1, 1), keep=1)
-case(step_scores.select_beam, [1, 2, 0], a(0.5, 0.9, 0.9, 0.5), TREE, keep=3)
-case(step_scores.select_beam, [1, 0], a(0.2, 0.9), a(0, 0), keep=3)
+case(step_scores.select_beam, [1, 2, 0], a(0.5, 0.9, 0.9, 0.5), a(0, 0, 0, 0), keep=3)
 refused(step_scores.select_beam, "finite", a(0.5, NAN), a(0, 0), keep=1, error=AssertionError)
 MAJORITY = votes.majority_vote
-case(MAJORITY, [2 / 3, 2 / 3, 1], a(2, 1), a(True, False), num_unreadable=0, ns=[1, 2, 3])
 case(MAJORITY, [1 / 3, 2 / 3, 1], a(1), a(True), num_unreadable=2, ns=[1, 2, 3])
-case(MAJORITY, [1 / 3], a(1, 1, 1), a(True, False, False), num_unreadable=0, ns=[3])
-case(MAJORITY, [0, 0], np.array([], int), np.array([], bool), num_unreadable=4, ns=[1, 4])
+case(MAJORITY, [0.5, 0.5], a(500, 500), a(True, False), num_unreadable=0, ns=[7, 250])
 refused(MAJORITY, "1001", a(750, 251), a(True, False), num_unreadable=0, ns=[1])
-TRIPLE, PAIRS = np.array([[0, 1, 2]]), np.array([[0, 1], [0, 2], [1, 2]])
-WEIGHTED = a(0, 0, 1), a(0.2, 0.3, 0.6), a(True, False)
-case(votes.weighted_vote, 0.0, *WEIGHTED, subsets=TRIPLE)  # 0.5 < 0.6
-case(votes.weighted_vote, 1 / 3, *WEIGHTED, subsets=PAIRS)
-case(votes.weighted_vote, 0.0, a(-1, -1, -1), a(1.0, 1, 1), a(True), subsets=PAIRS)
-case(votes.weighted_vote, 0.0, a(-1, -1, -1), a(1.0, 1, 1), np.array([], bool), subsets=PAIRS)
+TRIPLE = np.array([[0, 1, 2]])
 # 0.1 + 0.2 is 0.3 but for rounding: a tie.
 TIED = a(0, 0, 1), a(0.1, 0.2, 0.3), a(False, True)
 case(votes.weighted_vote, 0.5, *TIED, subsets=TRIPLE)
 # Weights of nothing: a tie of the answers that are there.
 case(votes.weighted_vote, 0.5, a(0, 1, -1), a(0.0, 0, 0), a(True, False, False), subsets=TRIPLE)
-refused(votes.weighted_vote, "weight", a(0, 1), a(-0.1, 0.2), a(True, False), subsets=PAIRS[:1],
+refused(votes.weighted_vote, "weight", a(0, 1), a(-0.1, 0.2), a(True, False), subsets=TRIPLE[:, :2],
     error=AssertionError)  # fmt: skip
 case(votes.nested_subsets, [[0, 1, 2]] * 4, 3, num_draws=4, seed=0,
     take=lambda o: np.sort(o, axis=1))  # fmt: skip
@@ -481,7 +438,8 @@ case(score_quality.preferred_side, [SIGMOID, [1, 0.3, 0.5]], a(2.0, -1, 0), a(1,
 BINS, TRUE = a(0.1, 0.3, 0.6, 0.8), a(0.0, 1, 1, 1)
 # 1/2 |0.5 - 0.2| + 1/2 |1 - 0.7|; a problem is drawn with all of its predictions.
 ECE = score_quality.expected_calibration_error
-case(ECE, 0.3, BINS, TRUE, np.arange(4), num_bins=2, **SETTINGS, take=lambda i: i.value)
+# Errors of 1/2 and -1/2 cancel, except if a problem is drawn twice.
+case(ECE, (0.0, 0.0, 0.5), a(0.5, 0.5), a(0.0, 1), np.arange(2), num_bins=1, **SETTINGS)
 case(ECE, (0.3, 0.3, 0.3), BINS, TRUE, a(0, 0, 0, 0), num_bins=2, **SETTINGS)
 case(ECE, 0.0, a(0.8, 0.8), a(0.6, 1.0), np.arange(2), num_bins=2, **SETTINGS,
     take=lambda i: i.value)  # fmt: skip
@@ -528,6 +486,8 @@ def test_bad_inputs_are_refused(row):
 
 INNER = {logprobs.evaluate_term, logprobs.vocabulary_logprobs, logprobs.cast_layer}
 """Parts of token_logprobs and forward_kl."""
+ESTIMATES = {kl.k1, kl.k2, kl.k3, kl.importance_corrected}
+"""In the table of test_losses.py."""
 
 
 def test_every_public_function_has_a_row():
@@ -542,5 +502,7 @@ def test_every_public_function_has_a_row():
         if getattr(function, "__module__", "") == module.__name__
     }
     assert len(modules) > 15
-    missing = public - {row[0] for row in ROWS} - INNER
+    missing = (
+        public - {row[0] for row in ROWS} - INNER - {kl.k1, kl.k2, kl.k3, kl.importance_corrected}
+    )
     assert sorted(function.__qualname__ for function in missing) == []

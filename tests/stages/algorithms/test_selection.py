@@ -94,18 +94,6 @@ def test_estimates_are_means_over_all_subsets(estimate):
             assert actual == pytest.approx(expected, abs=1e-12), (pool, n)
 
 
-def test_a_vote_of_a_large_pool_is_exact_and_its_chances_sum_to_one():
-    def majority_vote(sizes, right, ns):
-        return votes.majority_vote(np.array(sizes), np.array(right), num_unreadable=0, ns=ns)
-
-    assert majority_vote([500, 500], [True, False], [7, 250]) == pytest.approx([0.5] * 2, abs=1e-12)
-    sizes, ns = [4, 3, 3, 2, 1], [1, 2, 3, 7, 13]
-    shares = [majority_vote(sizes, [i == j for j in range(5)], ns) for i in range(5)]
-    assert np.sum(shares, axis=0) == pytest.approx(np.ones(5), abs=1e-12)
-    rising = majority_vote([32, 16, 16], [True, False, False], [1, 4, 16, 64]).tolist()
-    assert rising == sorted(rising)
-
-
 def test_random_subsets_are_even_and_those_of_their_seed():
     drawn = votes.nested_subsets(5, num_draws=20_000, seed=0)[:, :2]
     assert np.abs(np.bincount(drawn.ravel(), minlength=5) / drawn.size - 0.2).max() < 0.01
@@ -140,17 +128,6 @@ def test_the_kl_of_best_of_n_is_that_of_every_draw_and_of_scores_in_order_alone(
     assert actual == pytest.approx(every_draw(completions, scores, n), abs=1e-12)
     assert best_of_n.kl_plug_in(np.exp(scores)[::-1].copy(), n=n) == actual
     assert best_of_n.kl_plug_in(np.repeat(scores, 2), n=n) == pytest.approx(actual)
-
-
-@pytest.mark.parametrize("n", [1, 2, 16, 1000])
-def test_the_kl_keeps_below_its_bound_and_comes_near_it_where_nothing_ties(n):
-    stream = np.random.default_rng(0)
-    for size, values in ((16, 16), (16, 4), (200, 50)):
-        actual = best_of_n.kl_plug_in(stream.integers(0, values, size).astype(float), n=n)
-        assert 0.0 <= actual <= min(best_of_n.kl_bound(n), math.log(size)) + 1e-12
-    if n <= 16:
-        many = best_of_n.kl_plug_in(stream.random(20_000), n=n)
-        assert many == pytest.approx(best_of_n.kl_bound(n), abs=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -6,17 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from stages.algorithms.statistics import (
-    error_detection,
-    intervals,
-    score_quality,
-)
-from stages.algorithms.statistics.crossed_means import (
-    PowerDesign,
-    collapse_clusters,
-    detectable_difference,
-    estimate_means,
-)
+from stages.algorithms.statistics import error_detection, intervals, score_quality
+from stages.algorithms.statistics.crossed_means import estimate_means
 from tests import error_rates
 from tests.error_rates import Case, Kind
 
@@ -29,15 +20,6 @@ def normal(shape, shift=0.0, seed=0):
 
 
 # --- bootstrap: quantiles over all equally likely resamples -----------------------------------
-def test_bootstrap_bounds_are_quantiles_of_all_resamples():
-    values = np.array([0.0, 1.0, 4.0, 10.0])
-    means = [np.mean(draw) for draw in itertools.product(values, repeat=4)]
-    found = intervals.bootstrap_means(values[:, None], **MANY)
-    assert found.value.tolist() == [3.75]
-    for bound, share in ((found.low, 0.25), (found.high, 0.75)):
-        assert bound[0] == pytest.approx(np.quantile(means, share), abs=0.26)
-
-
 def test_first_error_bounds_are_quantiles_of_all_draws_of_problems():
     # Solutions 0 and 1 are of one problem and are drawn together.
     predicted, truth, problems = np.array([[0, 1, -1, 0], [0, 0, -1, -1], [0, 0, 1, 2]])
@@ -54,45 +36,7 @@ def test_first_error_bounds_are_quantiles_of_all_draws_of_problems():
     assert found[1:] == pytest.approx(np.quantile(values, [0.25, 0.75]))
 
 
-def test_a_difference_of_first_errors_is_paired():
-    stream, problems = np.random.default_rng(0), np.arange(400)
-    truth = np.where(problems % 2, -1, 1)
-    worse = np.where(stream.random(400) < 0.5, truth, 0)
-    better = np.where(stream.random(400) < 0.1, truth, worse)
-
-    def f1(predicted, baseline=None):
-        rows = predicted, truth, problems
-        return error_detection.accuracy_intervals(*rows, baseline=baseline, **SETTINGS)["f1"]
-
-    assert f1(worse, worse) == (0.0, 0.0, 0.0)
-    paired, higher = f1(better, worse), f1(better)
-    assert paired.value == pytest.approx(higher.value - f1(worse).value)
-    assert paired.high - paired.low < 0.5 * (higher.high - higher.low)
-
-
-def test_bootstrap_draws_are_those_of_the_seed_and_columns_do_not_mix():
-    values = normal((60, 3))
-    together = intervals.bootstrap_means(values, **SETTINGS)
-    alone = intervals.bootstrap_means(values[:, 1:2], **SETTINGS)
-    ones = intervals.bootstrap_ratios(values[:, 1:2], np.ones((60, 1)), **SETTINGS)
-    for columns, column, ratio in zip(together, alone, ones, strict=True):
-        assert columns[1] == pytest.approx(column[0], abs=1e-14)
-        assert ratio[0] == pytest.approx(column[0])
-    other = intervals.bootstrap_means(values, **SETTINGS | {"seed": 1})
-    assert (other.low != together.low).all()
-
-
 # --- means over seeds and problems --------------------------------------------------------------
-@pytest.mark.parametrize("num_seeds", [1, 2, 4])
-def test_means_mirror_and_order_does_not_matter(num_seeds):
-    stream, values = np.random.default_rng(0), normal((num_seeds, 20, 5), 0.1)
-    found, mirrored = (estimate_means(x, confidence=0.95) for x in (values, -values))
-    shuffled = stream.permutation(stream.permutation(values, axis=0), axis=1)
-    assert mirrored.low == pytest.approx(-found.high)
-    assert mirrored.p_value == pytest.approx(found.p_value)
-    assert estimate_means(shuffled, confidence=0.95).low == pytest.approx(found.low)
-
-
 def test_the_interval_leaves_0_out_exactly_where_p_is_small():
     found = estimate_means(normal((3, 30, 200), 0.2), confidence=0.9)
     outside = (found.low > 0.0) | (found.high < 0.0)
@@ -104,28 +48,6 @@ def test_rounding_in_some_cells_is_no_difference():
     noise = np.where(np.arange(40).reshape(2, 20, 1) % 2, 5e-17, 0.0)
     assert estimate_means(noise, confidence=0.95).p_value == 1.0
     assert estimate_means(1e15 * noise, confidence=0.95).p_value < 0.001
-
-
-def test_repeated_problems_are_no_evidence():
-    cells = np.random.default_rng(0).random((3, 5, 2))
-    repeated, clusters = np.repeat(cells, 4, axis=1), np.repeat(np.arange(5), 4)
-    assert collapse_clusters(repeated, clusters) == pytest.approx(cells)
-    assert collapse_clusters(cells, np.arange(5)) is cells
-    found, independent = (estimate_means(x, confidence=0.95) for x in (cells, repeated))
-    assert (independent.standard_error < found.standard_error).all()
-    uneven = np.array([0, 0, 0, 1, 2])
-    assert collapse_clusters(cells, uneven).mean(axis=1) == pytest.approx(cells.mean(axis=1))
-
-
-@pytest.mark.parametrize("offset", [0.0, 0.5])
-def test_an_experiment_is_planned_as_it_is_estimated(offset):
-    # With and without a spread of the seeds; so many problems that what is rare adds little.
-    values = normal((3, 2000), seed=4) + normal((1, 2000), seed=5)
-    values = values - values.mean(axis=1, keepdims=True) + offset * np.arange(3)[:, None]
-    found = estimate_means(values[..., None], confidence=0.95)
-    half = PowerDesign(significance=0.05, power=0.5)  # its quantile is 0
-    planned = detectable_difference(found.components, half, num_seeds=3, num_problems=2000)
-    assert planned == pytest.approx(found.high - found.value, rel=0.01)
 
 
 # --- first errors -------------------------------------------------------------------------------
@@ -160,25 +82,6 @@ def test_auc_compares_all_pairs_and_turns_with_the_scores():
     assert found == pytest.approx(np.mean((right > wrong) + 0.5 * (right == wrong)))
     assert score_quality.auc(-scores, is_right) == pytest.approx(1 - found)
     assert score_quality.auc(np.exp(scores), is_right) == found
-
-
-def test_calibration_shows_overconfidence_and_no_order_of_a_pair():
-    stream = np.random.default_rng(1)
-
-    def calibrate(probabilities, outcomes):
-        problems = np.arange(len(probabilities))
-        return score_quality.expected_calibration_error(probabilities, outcomes.astype(float),
-            problems, num_bins=10, **SETTINGS)  # fmt: skip
-
-    truth = stream.random(4000)
-    outcomes = stream.random(4000) < truth
-    calibrated = calibrate(truth, outcomes)
-    assert calibrated.value < 3 * np.sqrt(10 / 4000)
-    assert calibrate(truth**3 / (truth**3 + (1 - truth) ** 3), outcomes).low > calibrated.high
-    margins, labels = 2 * normal(200), stream.random(200)
-    preferred = score_quality.preferred_side(margins, labels)
-    turned = score_quality.preferred_side(-margins, 1 - labels)
-    np.testing.assert_allclose(np.stack(turned), np.stack(preferred))
 
 
 # --- how often tests err and intervals hold -------------------------------------------------------

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import special
 
-from stages.algorithms.selection import votes
 from stages.algorithms.statistics import crossed_means
 from stages.records import lines
 from stages.records.pools import ProblemResult, ScoredPrompt
@@ -125,10 +124,6 @@ DIFFERENCES = {
     "clusters_are_trials": ([TWENTY], np.repeat(np.arange(4), 5), {"p": p_value(4 / 3**0.5, 3)}),
     "ends_at_100_points": ([[[0.5, -0.5]] * 3], None, {"low": -1, "high": 1}),
     "no_difference": ([np.zeros((3, 2))], None, {"value": 0, "p": 1, "significant": False}),
-    # Problems that differ alike: all spread is of seeds, 0.1, 0.2, 0.3; t of 2 degrees.
-    "seeds_that_differ": ([[[0.1] * 100, [0.2] * 100, [0.3] * 100]], None, {
-                          "seed_share": 1 / (1 + 9e-4),
-                          "high": 0.2 + 4.302653 * 0.1 / 3**0.5, "significant": False}),
 }  # fmt: skip
 
 
@@ -152,6 +147,8 @@ SHARES = {
     # table, clusters, no_shares, low, high
     "spread": ([[0, 0, 1], [0, 0, 1], [0, 1, 1]], None, (), 0.0, 1.0),
     "always_right": (np.ones((3, 10)), None, (), W10, 1.0),
+    # as sums of votes may be
+    "right_but_for_rounding": ([[1 + 2e-16, *[1.0] * 8, 1 - 1e-16]] * 3, None, (), W10, 1.0),
     "never_right": (np.zeros((3, 10)), None, (), 0.0, 1 - W10),
     "no_share": (np.ones((3, 10)), None, ("table",), 1.0, 1.0),
     "four_clusters": (np.ones((3, 10)), np.array([0, 0, 1, 1, 2, 2, 2, 3, 3, 3]), (), 0.0, 1.0),
@@ -168,16 +165,6 @@ def test_an_interval_of_shares_by_hand(name):
     assert list(found["seeds"].values()) == pytest.approx(table.mean(axis=1), abs=1e-6)
     length = comparison.estimate_intervals({"table": 9 * table}, of)["table"]
     assert name != "spread" or length["low"] < 0.0
-
-
-def test_votes_whose_sums_round_above_1_are_shares():
-    sums = votes.majority_vote(np.array([32, 32]), np.array([True, True]), num_unreadable=0,
-        ns=[*range(1, 65)])  # fmt: skip
-    assert sums.min() < 1.0 < sums.max()
-    always = np.full((3, 10), sums.max())
-    always[:, 1] = sums.min()
-    (found,) = comparison.estimate_intervals({"a": always}, results({"sft": always})).values()
-    assert (found["low"], found["high"]) == pytest.approx((W10, 1.0), abs=1e-6)
 
 
 def test_fifths_are_chosen_by_half_of_the_samples_and_measured_by_the_others():
@@ -206,18 +193,11 @@ def test_the_best_temperature_is_of_all_seeds_on_dev_and_of_equals_the_highest()
     assert sharpening.choose_temperature(dev) == 0.5
     assert sharpening.choose_temperature({1.0: dev[1.0], 0.0: dev[0.0]}) == 0.0
     many = {temperature: np.tile(table, 40) for temperature, table in dev.items()}
-    assert replace(at_temperatures(np.ones((2, 2)), np.zeros((2, 2))), dev=many).best == 0.5
-
-
-def test_with_few_dev_problems_no_temperature_is_chosen():
-    of = results({"sft": [[0.5, 0.25]] * 3, "dpo": [[0.5, 0.75]] * 3})
-    assert of.temperatures["dpo"].best == 0.0
-    for name, table in of.tables.items():
-        of.temperatures[name] = at_temperatures(table["mean_accuracy"], [[1, 1]] * 3, num_dev=74)
-        del table[BEST_TEMPERATURE]
-    found = comparison.compare_policies(of)
-    assert (of.temperatures["dpo"].best, found["parts"]) == (1.0, {})
-    assert "best" not in found["temperatures"]["policies"]["dpo"]
+    right, wrong = np.ones((2, 2)), np.zeros((2, 2))
+    assert replace(at_temperatures(right, wrong), dev=many).best == 0.5
+    # 74 dev problems are too few to choose by
+    bests = [at_temperatures(wrong, right, num_dev=number).best for number in (74, 75)]
+    assert bests == [1.0, 0.0]
 
 
 PARTS = {
@@ -280,10 +260,10 @@ def test_samples_of_even_and_odd_index_are_halves(num_samples, halves):
 def test_problems_that_one_policy_alone_solves_by_hand():
     policy = np.array([[0.0, 0.0625, 1.0, 0.0, 1.0], [0.5, 0.5, 0.5, 0.0, 1.0]])
     baseline = np.array([[0.0625, 0.0, 0.5, 0.0, 0.5], [0.0, 0.0, 0.5, 0.25, 0.5]])
-    assert comparison.count_solved(policy,
-        baseline) == {"only_policy": {"value": 1.5, "seeds": [1, 2]},
-        "only_baseline": {"value": 1.0, "seeds": [1, 1]},
-        "neither": {"value": 0.5, "seeds": [1, 0]}}  # fmt: skip
+    found = comparison.count_solved(policy, baseline)
+    seeds = {name: row["seeds"] for name, row in found.items()}
+    assert seeds == {"only_policy": [1, 2], "only_baseline": [1, 1], "neither": [1, 0]}
+    assert found["only_policy"]["value"] == 1.5
 
 
 # --- controls
@@ -339,10 +319,8 @@ def test_other_policies_are_compared_as_if_there_were_no_controls():
 
 @pytest.mark.parametrize("shift", [0.1, -0.1])
 def test_a_coin_that_moves_accuracy_is_a_warning_before_the_verdict(shift):
-    moved, metrics = (
-        results({"sft": BASE, "coin": BASE + shift + NOISE[4] / 10}),
-        {"verdict": ["x"]},
-    )
+    moved = results({"sft": BASE, "coin": BASE + shift + NOISE[4] / 10})
+    metrics = {"verdict": ["x"]}
     controls.add_controls(metrics, moved, {"coin": ROWS["coin"]}, has_answers=True)
     warning, rest = metrics["verdict"]
     assert (f"{100 * shift:+.1f}" in warning, rest) == (True, "x")
@@ -370,20 +348,6 @@ def test_of_100_experiments_80_detect_the_forecast_difference(num_seeds):
     detected = means.p_value <= 0.05 / design.num_differences
     assert detected.mean() == pytest.approx(0.8, abs=0.03)  # four standard errors
     assert np.median(means.high - means.value) == pytest.approx(expected.half_width, rel=0.05)
-
-
-def test_more_of_each_size_detects_more():
-    def detectable(**sizes):
-        return forecast.forecast_comparison(DESIGN._replace(**sizes)).detectable
-
-    for sizes in (
-        {"num_samples": 64},
-        {"num_problems": 400},
-        {"num_seeds": 5},
-        {"num_differences": 1},
-    ):
-        assert detectable(**sizes) < detectable(), sizes
-    assert detectable(num_seeds=2, num_problems=24) > 1.0
 
 
 def test_a_plan_compares_neither_the_baseline_nor_a_control():

@@ -3,7 +3,6 @@ completions and descriptions."""
 
 import json
 import logging
-import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -48,49 +47,35 @@ def test_only_stages_that_were_made_and_still_exist_are_read() -> None:
     entry = read_entry("train@sft")
     assert (entry.kind, entry.description) == ("train", "Trains")
     assert entry.journals == Path("data/journals/train/sft")
-
-
-def test_a_study_has_its_file_in_its_name_and_its_own_journal() -> None:
-    made = MadePipeline()
-    made.add("train@sft")
+    # a study has its file in its name, and its own journal
     study = {"cmd": "x", "wdir": "..", "desc": "again", "outs": ["data/studies/rescore/dpo"]}
-    content = {"stages": {"rescore": {"foreach": ["dpo"], "do": study}}}
-    write(Path("studies/dvc.yaml"), content)
-    assert lockfile.read_entries(lockfile.STUDIES) == []
+    definition = {"stages": {"rescore": {"foreach": ["dpo"], "do": study}}}
+    write(Path("studies/dvc.yaml"), definition)
     out = {"path": "data/studies/rescore/dpo/journal", "md5": "md5-0"}
     lock = {"schema": "2.0", "stages": {"rescore@dpo": {"cmd": "x", "outs": [out]}}}
     write(lockfile.STUDIES, lock)
     entry = read_entry("studies/dvc.yaml:rescore@dpo", lockfile.STUDIES)
     assert (entry.kind, entry.description) == ("rescore", "again")
     assert entry.journals == Path(out["path"])
-    assert [entry.stage for entry in lockfile.read_entries()] == ["train@sft"]
+    assert [entry.stage for entry in lockfile.read_entries()] == names
 
 
 def test_another_execution_with_the_same_outputs_is_the_same_result_and_the_last_record() -> None:
     made = MadePipeline()
-    results = {}
+    entries = []
     for number in (1, 2):
         made.add("train@sft", execution=str(number), outs={"data/a": "0"}, ended=9 - number)
-        results[number] = read_entry("train@sft")
-    assert results[1].result_hash == results[2].result_hash, "journals hold the digest of inputs"
-    assert results[1].lock_hash != results[2].lock_hash
-    record = lockfile.read_record(results[2])
+        entries.append(read_entry("train@sft"))
+    first, second = entries
+    assert first.result_hash == second.result_hash, "journals hold the digest of inputs"
+    assert first.lock_hash != second.lock_hash
+    record = lockfile.read_record(second)
     assert record is not None
     assert record["execution_id"] == "1train@sft", "it ended last, however it came here"
     made.add("train@sft", execution="3", outs={"data/a": "1"})
-    assert read_entry("train@sft").result_hash != results[1].result_hash
-
-
-def test_the_record_is_the_last_execution_or_else_that_of_elsewhere() -> None:
-    made = make_pipeline()
+    assert read_entry("train@sft").result_hash != first.result_hash
+    made.remove_records()  # as from elsewhere
     entry = read_entry("train@sft")
-    first = entry.record
-    assert first is not None
-    copy = first.with_name(first.name + "0")  # fetched later
-    shutil.copytree(first, copy)
-    write(copy / "run.json", json.loads((first / "run.json").read_text()) | {"ended": "1999"})
-    assert entry.record == first
-    made.remove_records()
     record = lockfile.read_record(entry)
     assert record is not None
     assert (record["seconds"], record["host"], record["input_key"]) == (None, None, entry.input_key)
@@ -132,19 +117,6 @@ def test_the_manifest_names_stages_with_journals_and_does_not_depend_on_where_th
     assert json.loads(track.MANIFEST.read_text()) == before
 
 
-def test_seconds_are_summed_by_stage_and_the_verdict_ends_the_text() -> None:
-    write(Path("data/report/verdict.txt"), "First.\n")
-    write(Path("data/report/report.html"), "")
-    seconds = {"train@a": 10.0, "train@b": 2.4, "compare": 1.0, "train@c": None}
-    records = {name: {"seconds": number} for name, number in seconds.items()}
-    lines = track.describe_runs(records, Path("data/report")).splitlines()
-    rows = [line.split() for line in lines[1:4]]
-    assert rows == [["train", "12", "a", "10,", "b", "2"], ["compare", "1"], ["all", "13"]]
-    assert lines[4].split()[0] == "1"
-    assert lines[5:8] == ["", "First.", ""]
-    assert lines[8].endswith("data/report/report.html")
-
-
 # Headline numbers and the best policy.
 
 
@@ -155,15 +127,12 @@ def write_metrics(stage: str, *seeds: dict, command: str = "") -> Entry:
     return make_entry(stage, folder, command=command)
 
 
-def test_a_number_is_the_mean_over_seeds_of_the_first_place_that_has_it() -> None:
+def test_a_number_is_the_mean_over_seeds_of_the_first_place_and_the_last_step() -> None:
     balanced = {"heldout": {"labels": {"balanced_accuracy": {"value": 0.5, "low": 0.1}}}}
     other = {"heldout": {"labels": {"balanced_accuracy": 0.75}}}
     entry = write_metrics("reward@outcome", balanced, other)
     assert headlines.average_headlines(entry) == {"heldout_accuracy": 0.625}
     assert headlines.average_headlines(write_metrics("prepare_data")) == {}
-
-
-def test_of_reinforcement_learning_the_last_step_counts() -> None:
     entry = write_metrics("train@grpo", {"trained_tokens": 6}, {"trained_tokens": 8})
     for seed, reward in enumerate((0.5, 1.0)):
         rows = [{"index": i, "metrics": {"reward/mean": reward * i}} for i in range(2)]
@@ -199,13 +168,11 @@ def test_the_best_policy_is_that_on_dev_problems(dev, policy, seed) -> None:
 
 def test_numbers_of_the_report_are_named_by_environment_and_policy() -> None:
     number = {"value": 0.25}
+    game = {"policies": {"sft": {"success": number}}, "gains": {"success": {"grpo": number}}}
     content = {
         "policies": {"sft": {"mean_accuracy": number}, "play": {}},
         "gains": {"mean_accuracy": {"dpo": number}},
-        "controls": {"differences": {"no_effect": {"coin": number}}},
-        "episodes": {"game": {
-            "policies": {"sft": {"success": number}}, "gains": {"success": {"grpo": number}},
-        }},
+        "controls": {"differences": {"no_effect": {"coin": number}}}, "episodes": {"game": game},
     }  # fmt: skip
     write(Path("metrics.json"), content)
     names = ("accuracy/sft", "gain/dpo", "control/coin", "success/game/sft")
@@ -265,20 +232,6 @@ def test_the_first_and_the_last_rows_of_rollouts(steps, shown, torn, monkeypatch
     assert [row["completion"] for row in rows] == expected
 
 
-def test_a_row_has_the_question_and_the_gold_answer_of_its_problem() -> None:
-    for split, name in (("dev", "b"), ("train", "a")):
-        row = {"id": name, "question": f"{name}?", "answer": "4", "prompt": f"Q: {name}?"}
-        write(completions.PROMPTS / f"{split}.jsonl", json.dumps(row) + "\n")
-    rows = [
-        {"completion": "4", "completion_ids": [1], "id": "a", "reward": 1.0, "step": 0},
-        {"completion": "5", "completion_ids": [1], "id": "of no split", "reward": 0.0, "step": 0},
-    ]
-    assert completions.to_table(rows) == {
-        "columns": ["step", "question", "completion", "reward", "answer", "id"],
-        "data": [[0, "a?", "4", 1.0, "4", "a"], [0, None, "5", 0.0, None, "of no split"]],
-    }
-
-
 def test_rollouts_of_an_environment_are_conversations() -> None:
     completions.PROMPTS.mkdir(parents=True)
     episode = asdict(report_inputs.episode("s0", 0, is_right=True))
@@ -292,30 +245,33 @@ def test_rollouts_of_an_environment_are_conversations() -> None:
     assert completions.to_table([episode])["data"][0][1:4] == [1.0, True, "s0"]
 
 
-def test_tables_are_the_first_rows_of_the_first_seeds_known_files() -> None:
-    row = json.dumps({"id": "a", "completion": "4", "completion_ids": [1, 2]}) + "\n"
+def test_tables_are_the_first_rows_of_the_first_seeds_known_files_with_their_problems() -> None:
+    for split, name in (("dev", "b"), ("train", "a")):
+        row = {"id": name, "question": f"{name}?", "answer": "4", "prompt": f"Q: {name}?"}
+        write(completions.PROMPTS / f"{split}.jsonl", json.dumps(row) + "\n")
+    rows = [{"id": name, "completion": "4", "completion_ids": [1]} for name in ("a", "of no split")]
     for seed in (0, 1):
         for name in ("test.jsonl", "unknown.jsonl"):
-            write(Path(f"samples/{seed}/{name}"), row * (60 + seed))
+            text = "".join(json.dumps(row | {"reward": seed}) + "\n" for row in rows)
+            write(Path(f"samples/{seed}/{name}"), text * 30)
     write(Path("samples/0/train.jsonl"), "")
     ((name, table),) = completions.read_tables(make_entry("sample@a", "samples"))
-    assert (name, table["columns"], len(table["data"])) == ("test", ["completion", "id"], 50)
+    assert (name, len(table["data"])) == ("test", 50)
+    assert table["columns"] == ["question", "completion", "reward", "answer", "id"]
+    assert table["data"][:2] == [["a?", "4", 0, "4", "a"], [None, "4", 0, None, "of no split"]]
 
 
 # What a person reads.
 
 
-@pytest.mark.parametrize(
-    ("text", "markdown"),
-    [
+def test_no_text_is_markup() -> None:
+    for text, markdown in (
         ("grpo (+29.6 points), 64.2 %", r"grpo \(+29.6 points\), 64.2 %"),
         ("![x](http://a)", r"\!\[x\]\(http://a\)"),
         ("<img src=x> a_b | c", r"&lt;img src=x&gt; a\_b \| c"),
-    ],
-)
-def test_no_text_is_markup(text, markdown) -> None:
-    assert descriptions.escape(text) == markdown
-    assert descriptions.describe_manifest(text, {}, {}, "1") == markdown
+    ):
+        assert descriptions.escape(text) == markdown
+        assert descriptions.describe_manifest(text, {}, {}, "1") == markdown
 
 
 def test_a_policy_has_its_accuracy_its_gain_and_links_to_its_runs() -> None:
@@ -335,19 +291,17 @@ def test_an_input_is_a_link_to_the_run_that_made_it_or_the_folder_around_it() ->
     assert f"Inputs: [policies/sft/model]{link}, [pools/sft]{link}\n" in note
 
 
-@pytest.mark.parametrize(
-    ("uri", "page"),
-    [
+def test_the_address_of_a_page_has_no_password(monkeypatch) -> None:
+    for uri, page in (
         ("http://me:sekret@host:5000/base/", "http://host:5000/base/#/a"),
         ("https://host", "https://host/#/a"),
         ("", "http://127.0.0.1:5000/#/a"),
         ("postgresql://me:sekret@host/db", "http://127.0.0.1:5000/#/a"),
-    ],
-)
-def test_the_address_of_a_page_has_no_password(monkeypatch, uri, page) -> None:
-    monkeypatch.setenv(store.URI, uri)
-    assert store.find_page("#/a").splitlines()[0] == page
-    assert "sekret" not in store.find_page("#/a")
+    ):
+        monkeypatch.setenv(store.URI, uri)
+        first, *rest = store.find_page("#/a").splitlines()
+        assert first == page
+        assert "sekret" not in "".join(rest)
 
 
 @pytest.mark.parametrize("password", ["se#cret", "se/cret", "se?cret"])

@@ -9,16 +9,13 @@ from typing import Any
 
 import mlflow
 import pytest
-import report_inputs
 from made_pipeline import evaluate, make_pipeline, write
 from mlflow.entities import ViewType
 
 from stages import track
-from stages.records import lines
 from stages.runtime import journal
 from stages.tables import NAME
 from stages.tracking import headlines, lockfile, store, view
-from stages.tracking.lockfile import Artifact, Entry
 
 FOLDER = Path(".pipe/train@dpo-0123456789abcdef")
 KEY = "seed-0/loss/total"
@@ -56,11 +53,9 @@ class View:
 
     def runs(self) -> dict[str, Any]:
         """By name; of executions after the first, by name and number."""
-        order = ["attributes.start_time ASC"]
-        result = {}
-        for run in self.client.search_runs(
-            [self.experiment], run_view_type=ViewType.ALL, order_by=order
-        ):
+        order, result = ["attributes.start_time ASC"], {}
+        options = {"run_view_type": ViewType.ALL, "order_by": order}
+        for run in self.client.search_runs([self.experiment], **options):
             name, execution = run.info.run_name, run.data.tags.get(view.EXECUTION, "1")
             name += f" {execution[0]}" if execution[0] in "23" else ""
             assert name not in result, "a duplicate"
@@ -88,6 +83,9 @@ STAGES = ("train sft", "train dpo", "evaluate sft", "evaluate dpo", "compare")
 
 def test_a_pipeline_is_one_run_per_stage_below_a_manifest() -> None:
     make_pipeline()
+    (trained,) = [entry for entry in lockfile.read_entries() if entry.stage == "train@sft"]
+    used = journal.JournalRow(index=0, time=1.0, metrics={"cpu_cores": 0.75})
+    write(trained.record / "usage-seed-0.jsonl", json.dumps(asdict(used)) + "\n")
     assert sync() == 6
     mine = View()
     runs, lock = mine.runs(), lockfile.hash_entries(lockfile.read_entries())[:8]
@@ -111,6 +109,7 @@ def test_a_pipeline_is_one_run_per_stage_below_a_manifest() -> None:
     assert dpo.data.params == {"rate": "0.5", "seeds": "[0, 1]"}
     assert mine.points("train dpo", "seed-0/loss") == [(0, 4.0), (1, 2.0)]
     assert mine.points("train dpo", "loss") == [(0, 3.0), (1, 1.5)]
+    assert runs["train sft"].data.metrics["system/seed-0/cpu_cores"] == 0.75
     numbers = {"final_loss": 0.75, "run/seconds": 1.5, "accuracy": 0.5, "dev_accuracy": 0.5625}
     assert numbers.items() <= dpo.data.metrics.items()
     assert f"runs/{runs['train sft'].info.run_id}" in dpo.data.tags["mlflow.note.content"]
@@ -189,6 +188,10 @@ def test_a_change_adds_what_was_executed_and_its_reversal_adds_nothing() -> None
     assert tags["train sft 3"]["mlflow.parentRunId"] == first
     note = "mlflow.note.content"
     assert tags["evaluate sft"][note] == runs["evaluate sft"].data.tags[note], "of its own parent"
+    # a new manifest with the evaluation of the first one, older than that of the second
+    evaluate(made, "sft", 0.375, execution="2", ended=8)
+    assert sync() == 2
+    assert mine.points("train dpo", "accuracy") == [(0, 0.5), (1, 0.0625), (2, 0.5)]
 
 
 def test_a_run_that_the_store_refuses_is_named_and_keeps_out_no_other(caplog, monkeypatch) -> None:
@@ -209,20 +212,6 @@ def test_a_run_that_the_store_refuses_is_named_and_keeps_out_no_other(caplog, mo
     monkeypatch.setattr(store, "escape_key", lambda text: text[:250])  # it is mended
     assert sync() == 2
     assert all(store.COMPLETE in run.data.tags for run in View().runs().values())
-
-
-def test_while_stages_run_a_refusal_is_named_once_and_what_is_missing_is_an_outage(
-    place, caplog
-) -> None:
-    named = set[str]()
-    with store.connect(place) as target:
-        run = target.run(view.EXECUTION, "a", name="train", started=RECORD["started"], tags={})
-        for name in ("train", "train", "sample"):
-            with store.naming_refusals(name, named):
-                target.log_params(run.run_id, {"x" * 251: 1})
-        with pytest.raises(store.OUTAGES), store.naming_refusals("train"):
-            target.client.get_run("0" * 32)
-    assert [text.split()[5] for text in caplog.messages] == ["train,", "sample,"]
 
 
 def test_results_from_elsewhere_are_found_or_added_without_times(monkeypatch) -> None:
@@ -260,80 +249,18 @@ def test_the_manifest_is_written_when_the_store_cannot_be_used(monkeypatch, caps
 
 # One stage.
 
-RECORD = {
-    "attempt": 1, "git_dirty": False, "host": "h", "device": "cpu", "git_commit": None,
-    "started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:00:01+00:00", "seconds": 1.0,
-    "peak_memory_bytes": None,
-}  # fmt: skip
-
-
-def make_entry(stage: str, *outs: Path) -> Entry:
-    """A stage whose journal is empty."""
-    journals = Path("data/journals") / stage.replace("@", "/")
-    write(journals / "journal.jsonl", "")
-    return Entry(
-        stage=stage, description="", command="", params={}, input_key="key", lock_hash="",
-        deps=[],
-        outs=[Artifact(path=path, digest="0") for path in (journals, *outs)], result_hash=stage,
-    )  # fmt: skip
-
-
-def track_stage(place: Path, entry: Entry) -> tuple[Any, Any]:
-    """The client of the store, and the stage's run there."""
-    with store.connect(place) as target:
-        run = view.sync_stage(target, entry, RECORD | {"execution_id": entry.stage})
-        return target.client, target.client.get_run(run.run_id)
-
 
 def test_batches_leave_nothing_out_and_every_row_name_that_the_plan_allows_is_a_key(place) -> None:
     rows = ("dpo-beta0.5", "a..b", "0.", "A_b-1.0-", "x" * 100)
     assert all(map(NAME.fullmatch, rows))
     numbers = {f"accuracy/{row}/{at}": float(at) for row in rows for at in range(50)}
     with store.connect(place) as target:
-        run = target.run(view.EXECUTION, "a", name="train", started=RECORD["started"], tags={})
+        started = "2026-01-01T00:00:00+00:00"
+        run = target.run(view.EXECUTION, "a", name="train", started=started, tags={})
         target.log_params(run.run_id, numbers)
         target.log_numbers(run.run_id, numbers, 0)
         logged = target.client.get_run(run.run_id).data
     assert (logged.metrics, len(logged.params)) == (numbers, 250)
-
-
-def test_a_run_of_episodes_has_its_numbers_and_conversations(place) -> None:
-    folder = Path("data/episodes/grpo-test")
-    played = [report_inputs.episode(f"s{at}", 0, is_right=at == 0) for at in range(2)]
-    for seed, success in enumerate((0.5, 1.0)):
-        lines.write_lines(folder / str(seed) / "episodes.jsonl", played)
-        write(folder / f"{seed}/metrics.json", {"success": success})
-    client, run = track_stage(place, make_entry("play@grpo-test", folder))
-    assert run.data.metrics["success"] == 0.75
-    (listed,) = json.loads(run.data.tags["mlflow.loggedArtifacts"])
-    assert listed == {"path": "completions/episodes.json", "type": "table"}
-    path = Path(client.download_artifacts(run.info.run_id, listed["path"]))
-    assert [row[2] for row in json.loads(path.read_text())["data"]] == [True, False]
-
-
-def test_what_a_seed_used_is_a_system_metric(place) -> None:
-    folder = Path("data/runs/train/used/key-0")
-    write(folder / "journal.jsonl", "")
-    write(folder / "run.json", {"ended": "2026-01-01T00:00:00+00:00"})
-    row = journal.JournalRow(index=0, time=1.0, metrics={"cpu_cores": 0.75})
-    write(folder / "usage-seed-0.jsonl", json.dumps(asdict(row)) + "\n")
-    _, run = track_stage(place, make_entry("train@used"))
-    assert run.data.metrics["system/seed-0/cpu_cores"] == 0.75
-
-
-def test_the_evaluation_that_was_tracked_last_is_shown_with_the_training(place) -> None:
-    """The last one is that of the first manifest, older than the second one's."""
-    entry = make_entry("evaluate@grpo", Path("made"))
-    with store.connect(place) as target:
-        run = target.run(view.EXECUTION, "a", name="train", started=RECORD["started"], tags={})
-        for second, accuracy in ((1, 0.5), (2, 0.62), (1, 0.5), (1, 0.5)):
-            write(Path("made/0/metrics.json"), {"mean_accuracy": accuracy})
-            record = {"ended": f"2026-01-01T00:00:0{second}+00:00"}
-            view._log_evaluation(
-                target, entry, {"train@grpo": (run, {}), entry.stage: (run, record)}
-            )
-            assert target.client.get_run(run.run_id).data.metrics["accuracy"] == accuracy
-        assert len(target.client.get_metric_history(run.run_id, "accuracy")) == 3
 
 
 def test_points_that_were_logged_are_not_sent_again_but_each_of_equal_steps_is() -> None:
@@ -352,15 +279,11 @@ def grow(
     """A journal as it is when these steps were done; times differ at every call."""
     execution = {"execution_id": "e" * 32, "stage": stage, "input_key": "k", "attempt": attempt}
     write(FOLDER / "exec.json", execution)
-    rows = [
-        journal.JournalRow(
-            index=index,
-            time=1e9 + 100 * attempt + index,
-            metrics={"loss/total": scale / (1 + index), "time/step": 0.5 * attempt},
-        )
-        for index in indices
-    ]
-    text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
+    text = ""
+    for index in indices:
+        metrics = {"loss/total": scale / (1 + index), "time/step": 0.5 * attempt}
+        row = journal.JournalRow(index=index, time=1e9 + 100 * attempt + index, metrics=metrics)
+        text += json.dumps(asdict(row)) + "\n"
     write(FOLDER / f"seed-{seed}/journal.jsonl", text + torn)
     write(FOLDER / "journal.jsonl", "")
 
