@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace as Section
 
 import pytest
@@ -10,6 +11,7 @@ from step_memory import EMBEDDED, make_trial
 from tiny_checkpoints import compute
 from transformers import LlamaConfig
 
+from stages.config import read_yaml
 from stages.models import model_tokenizer
 from stages.planning import checkup, cost, speed
 from stages.planning.checkup import GIB, Machine, Model
@@ -18,6 +20,7 @@ from stages.planning.jobs import Data, Plan, Stage, Work
 from stages.planning.speed import Arithmetic, Cost, Rates
 from stages.runtime import machine
 
+TABLES = read_yaml(Path(__file__).with_suffix(".yaml"))
 GPU = Machine(name="a GPU", bytes=80 * GIB, is_gpu=True)
 CPU = Machine(name="a CPU", bytes=10 * GIB, is_gpu=False)
 PINNED, NATIVE = Arithmetic("float32", "pinned"), Arithmetic("float32", "native")
@@ -30,33 +33,18 @@ REQUEST = {"base": json.loads(BASE.to_json_string(use_diff=False)), "lora": {"ra
     "completion": 5, "batch_size": 4, "num_processes": 2}  # fmt: skip
 
 
-LIMITS = [
-    # files of control groups, /proc/self/cgroup -> GiB and processors of a machine with more
-    ({"memory.max": "max", "cpu.max": "max 100000"}, "0::/", (None, None)),
-    ({"memory.max": f"{3 * GIB}", "cpu.max": "250000 100000"}, "0::/", (3, 2)),
-    ({"a/memory.max": f"{2 * GIB}", "a/b/memory.max": "max", "a/b/cpu.max": "50000 100000"},
-     "0::/a/b", (2, 1)),  # the limit of a group around it; half a processor
-    ({"memory/memory.limit_in_bytes": f"{GIB}", "cpu/cpu.cfs_quota_us": "-1",
-      "cpu/cpu.cfs_period_us": "100000"}, "4:memory:/docker/a\n2:cpu,cpuacct:/docker/a", (1, None)),
-    ({"cpu/d/cpu.cfs_quota_us": "300000", "cpu/d/cpu.cfs_period_us": "100000",
-      "memory/memory.limit_in_bytes": "9223372036854771712"}, "4:memory:/d\n2:cpu:/d", (None, 3)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("files", "groups", "limits"), LIMITS)
-def test_memory_and_processors_are_those_of_the_container(
-    files, groups, limits, tmp_path, monkeypatch
-):
-    for name, text in files.items():
+@pytest.mark.parametrize("case", TABLES["limits"], ids=lambda case: case["groups"])
+def test_memory_and_processors_are_those_of_the_container(case, tmp_path, monkeypatch):
+    for name, text in case["files"].items():
         (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "groups" / name).write_text(f"{text}\n")
-    (tmp_path / "of_process").write_text(groups)
+    (tmp_path / "of_process").write_text(case["groups"])
     monkeypatch.setattr(machine, "GROUPS", tmp_path / "groups")
     monkeypatch.setattr(machine, "OF_PROCESS", tmp_path / "of_process")
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: range(8))
     monkeypatch.setattr(machine.os, "sysconf", {"SC_PAGE_SIZE": GIB, "SC_PHYS_PAGES": 64}.get)
-    assert machine.count_bytes() == (limits[0] or 64) * GIB
-    assert machine.count_processors() == (limits[1] or 8)
+    assert machine.count_bytes() == case["gib"] * GIB
+    assert machine.count_processors() == case["processors"]
 
 
 # --- rates of passes
@@ -64,25 +52,19 @@ def test_seconds_of_work_by_hand():
     rates = Rates(trained=6.0, forward=2.0, sampled=1.0, step=0.5, start=4.0)
     work = Work(tokens=0, trained=60, forward=10, sampled=3, steps=8)
     assert rates.predict_seconds(work) == 10 + 5 + 3 + 4
+    assert checkup.forecast_seconds(work, None, rates)[0] == 22 + 4
+    assert checkup.forecast_seconds(work, trial(), rates)[0] == 26 + speed.VLLM_START
+    assert checkup.forecast_seconds(Work(tokens=0), None, rates)[0] == 0.0
     kinds = ("trained", "forward", "sampled", "step", "start")
     parts = [dict(zip(kinds, x, strict=True)) for x in ((6, 2, 1, 0.5, 4), (5, 3, 2, 0.7, 3))]
     assert speed.add_rates(parts) == Rates(**dict(zip(kinds, (11, 5, 3, 0.3, 4), strict=True)))
 
 
-BEST = [
-    # seconds pinned, native and in bfloat16, and the arithmetic to choose
-    ((13.0, 11.0, 9.0), PINNED),  # 1.18 and 1.22 times as fast
-    ((13.0, 10.0, 9.0), NATIVE), ((13.0, 10.0, 7.0), BFLOAT16),
-    ((13.0, 11.0, 8.4), BFLOAT16),  # 1.31 times as fast as native
-    ((13.0, 11.0, 8.6), PINNED),  # 1.51 times as fast as pinned, 1.28 as native
-    ((10.0, 20.0, 8.0), PINNED), ((10.0, 20.0, 7.0), BFLOAT16), ((13.0, 10.0, 10.0), NATIVE),
-]  # fmt: skip
-
-
 def test_a_costlier_arithmetic_is_to_be_much_faster():
-    for seconds, best in BEST:
-        measured = dict(zip((PINNED, NATIVE, BFLOAT16), seconds, strict=True))
-        assert speed.recommend(measured) == best, seconds
+    arithmetics = {"pinned": PINNED, "native": NATIVE, "bfloat16": BFLOAT16}
+    for *seconds, best in TABLES["arithmetic"]:
+        measured = dict(zip(arithmetics.values(), seconds, strict=True))
+        assert speed.recommend(measured) == arithmetics[best], seconds
 
 
 def test_a_decode_steps_cost_is_a_line_over_its_rows():
@@ -128,14 +110,6 @@ def test_processes_side_by_side_have_rates_of_every_kind_and_end_with_a_reason()
     broken = REQUEST | {"base": REQUEST["base"] | {"num_attention_heads": 5}}
     with pytest.raises(ValueError, match=r"\w+Error: "):
         speed.measure_rates(broken, [PINNED, NATIVE], 1)
-
-
-def test_seconds_are_those_of_the_work_after_a_start():
-    work = Work(tokens=1, trained=600, forward=100, sampled=30)
-    rates = Rates(trained=60.0, forward=100.0, sampled=10.0, step=0.0, start=5.0)
-    assert checkup.forecast_seconds(work, None, rates)[0] == 10 + 1 + 3 + 5
-    assert checkup.forecast_seconds(work, trial(), rates)[0] == 19 + speed.VLLM_START
-    assert checkup.forecast_seconds(Work(tokens=0), None, rates)[0] == 0.0
 
 
 # --- vLLM's memory, and trials that cannot be measured
