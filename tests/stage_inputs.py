@@ -26,7 +26,7 @@ from stages import auto, rows
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
 from stages.environments import definition
 from stages.environments.definition import EnvironmentFile, EnvironmentPreset
-from stages.models import model_tokenizer, policy, scalar_head
+from stages.models import model_tokenizer, policy, process_head, scalar_head
 from stages.models.row_policy import TinyConfig, build_tiny
 from stages.records import lines
 from stages.records.episodes import EPISODES, Episode
@@ -285,6 +285,21 @@ def write_scorer(name: str = "scorer", seeds: Sequence[int] = SEEDS) -> None:
         policy.save_model(make_scorer(seed), make_tokenizer(), path)
 
 
+def write_process_scorer(name: str = "steps", seeds: Sequence[int] = SEEDS) -> None:
+    """A process model of each seed with a random head, whose aggregations differ."""
+    folder = DATA / "rewards" / name
+    folder.mkdir(parents=True)
+    reward_file.write_reward(folder, reward_file.model_reward_file("process"))
+    for seed in seeds:
+        start, generator = rows.locate_policy("sft", seed), torch.Generator().manual_seed(seed)
+        model = process_head.init_process_model(start, 2, compute(), CPU, separator="\n")
+        for parameter in process_head.get_head(model).parameters():
+            torch.nn.init.normal_(parameter, generator=generator)
+        policy.save_model(model, make_tokenizer(), folder / str(seed) / "model")
+        aggregation = {"best_of": "min", "weighted": "last"}
+        write_json(folder / str(seed) / "aggregation.json", aggregation)
+
+
 def write_environment(name: str = "sums", own: str = "calculator", **preset: Any) -> None:
     """The environment of stages/environments/own/calculator.py, or another file there."""
     folder = DATA / "environments" / name
@@ -301,10 +316,12 @@ def write_environment(name: str = "sums", own: str = "calculator", **preset: Any
 
 
 def write_samples(seed: int, name: str = "sft") -> None:
-    """Samples of the dev and test problems, half of them right; every other greedy one is."""
+    """Samples of problems, half of those of test and a quarter of dev's right, greedy ones too."""
     folder, files = DATA / "samples" / name / str(seed), []
     for split in ("dev", "test"):
         drawn = make_completions(make_prompts(split), shift=seed)
+        if split == "dev":
+            drawn = [replace(row, completion="#### 99") if row.index < 2 else row for row in drawn]
         lines.write_lines(folder / f"{split}.jsonl", drawn)
         greedy = [row for row in make_completions(make_prompts(split)) if row.index == 0]
         lines.write_lines(folder / f"{split}_greedy.jsonl", greedy)
@@ -366,15 +383,20 @@ def make_world() -> Path:
                         for i, reward in enumerate((0.0, 1.0, 0.5))]  # fmt: skip
             lines.write_lines(DATA / f"episodes/games/{seed}" / EPISODES, episodes)
             write_samples(seed)
+            taught = DATA / f"pairs/taught/{seed}"
+            lines.write_lines(taught / "demonstrations.jsonl", shown)
+            shutil.copytree(rows.locate_policy("teacher", seed), taught / "model")
         write_json(POOL / "pool.json", {"split": "preference", "policy": "sft"})
         write_rule()
         write_scorer()
+        write_process_scorer()
         write_environment()
         write_raw("pairs.jsonl", list_raw_pairs(20))
         several = [RAW_SOLUTION | {"id": f"r{n}", "problem": f"{n}+1?"} for n in range(8)]
         write_raw("steps.jsonl", several)
         (DATA / "own").mkdir()
-        (DATA / "own/calculator").write_text("{}")
+        for name in ("calculator", "brevity"):
+            (DATA / "own" / name).write_text("{}")
     return folder
 
 

@@ -20,18 +20,11 @@ from typing import Any
 
 import pytest
 import stage_inputs
-import tiny_checkpoints
-import torch
-from peft import LoraConfig, get_peft_model
 from ruamel.yaml import YAML
-from safetensors.torch import load_file, save_file
 from stage_inputs import ROOT
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from stages import label_people, plan, prepare_data, rows, source_checks
-from stages.models import policy
-from stages.models.model_tokenizer import train_tokenizer
-from stages.records import lines as records
+from stages import plan, prepare_data, source_checks
 
 HEAD = "The plan is not valid; correct this:\n"
 JARGON = ("Traceback", "Input should", "pydantic", "validation error", "Errno", "NoneType")
@@ -250,12 +243,6 @@ GOOD = {
          "solution": f"{n} + 3 = {n + 3}\n#### {n + 3}"}
         for n in range(40)
     ],
-    "pairs": [row | {"p": 0.9} for row in stage_inputs.list_raw_pairs(20)],
-}  # fmt: skip
-PEOPLE = {
-    "ignore": [], "licence": "MIT", "heldout_share": 0.25, "max_tokens": 40,
-    "columns": {"prompt": "prompt", "chosen": "chosen", "rejected": "rejected", "probability": "p"},
-    "max_bad_share": 0.1, "max_long_share": 0.1,
 }  # fmt: skip
 
 
@@ -294,67 +281,14 @@ def test_a_file_of_problems_is_refused_by_its_line(case, tmp_path, monkeypatch):
     check(case, prepare_data.main)
 
 
-@pytest.mark.parametrize("case", read_cases("data.yaml", "pairs"))
-def test_a_file_of_pairs_is_refused_by_its_line(case, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = train_tokenizer(["Human: how do I do this? Assistant: you can, I think."], 700)
-    words.save_pretrained(rows.locate_policy(rows.BASE, 0))
-    for split in ("dev", "test"):
-        records.write_lines(rows.PROMPTS / f"{split}.jsonl", [])
-    stage_inputs.configure(PEOPLE)
-    write_rows(GOOD["pairs"], case)
-    options = ["--by", "people", "--preset", "mine", "--on", "raw/mine.jsonl"]
-    check(case, lambda: label_people.main("label_people", "mine", *options))
-
-
 # --- models
 
 
 MODEL = Path("model")
-UP = "model.layers.1.mlp.up_proj.weight"
-
-
-def save_model(folder: Path, shard: int | str = "1GB") -> None:
-    """A small Llama with its tokenizer."""
-    tokenizer = stage_inputs.make_tokenizer()
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
-        num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=2048,
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder, max_shard_size=shard)
-
-
-def change_weights(case: dict[str, Any], path: Path) -> None:
-    """Weights in another form, or other ones."""
-    weights = load_file(path)
-    if case.get("adapters"):
-        adapted = get_peft_model(LlamaForCausalLM.from_pretrained(MODEL), LoraConfig(r=2))
-        path.unlink()
-        (MODEL / "config.json").unlink()
-        adapted.save_pretrained(MODEL)
-    elif case.get("pickle"):
-        torch.save(weights, MODEL / "pytorch_model.bin")
-        path.unlink()
-    elif (change := case.get("tensors")) is not None:
-        if change == "renamed":
-            weights = {f"my.{name}": value for name, value in weights.items()}
-        else:
-            others = {"shape": torch.zeros(5, 5), "nan": weights.pop(UP) * float("nan")}
-            weights |= {UP: others[change]} if change in others else {}
-        save_file(weights, path, metadata={"format": "pt"})
 
 
 def spoil_model(case: dict[str, Any]) -> None:
     """Make the folder of a model what the words of a case say."""
-    weights = MODEL / "model.safetensors"
-    if case.get("shards"):
-        shutil.rmtree(MODEL)
-        save_model(MODEL, 3000)
-    else:
-        change_weights(case, weights)
     for path in MODEL.glob(case["remove"]) if "remove" in case else ():
         path.unlink()
     for name, text in case.get("write", {}).items():
@@ -367,16 +301,21 @@ def spoil_model(case: dict[str, Any]) -> None:
         (MODEL / name).write_text(json.dumps(remaining))
     if "cut" in case:
         path = MODEL / case["cut"]
-        path.write_bytes(path.read_bytes()[: 3000 if path == weights else 500])
-    if "rename" in case:
-        old, new = case["rename"]
-        (MODEL / old).rename(MODEL / new)
+        path.write_bytes(path.read_bytes()[:500])
 
 
 @pytest.fixture(scope="module")
 def whole_model(tmp_path_factory) -> Path:
+    """A small Llama with its tokenizer."""
     folder = tmp_path_factory.mktemp("whole") / "model"
-    save_model(folder)
+    tokenizer = stage_inputs.make_tokenizer()
+    tokenizer.save_pretrained(folder)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=2048,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
     return folder
 
 
@@ -393,10 +332,3 @@ def model_folder(whole_model, tmp_path, monkeypatch) -> None:
 def test_a_model_is_refused_by_its_file(case, model_folder):
     spoil_model(case)
     check(case, prepare_data.main)
-
-
-@pytest.mark.parametrize("case", read_cases("data.yaml", "weights"))
-def test_weights_are_refused_by_the_first_stage_that_trains(case, model_folder):
-    spoil_model(case)
-    settings = tiny_checkpoints.compute(), tiny_checkpoints.CPU
-    check(case, lambda: policy.load_policy(MODEL, *settings))

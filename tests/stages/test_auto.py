@@ -4,7 +4,7 @@ No number is read from the rules: a changed rule or threshold fails.
 """
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from ruamel.yaml import YAML
 from stages import auto
 from stages.auto import RULES, UNMEASURED, Facts
 from stages.config import read_yaml
-from stages.params import FACTS_PATH, read_facts
 
 ROOT = Path(__file__).parents[2]
 ROWS = YAML(typ="safe").load(Path(__file__).with_name("auto.yaml").read_text(encoding="utf-8"))
@@ -28,6 +27,7 @@ PARAMS = {
     "sampling": {"preference": {"max_new_tokens": 700}, "test": {"max_new_tokens": 900}},
     "data": {"source": {"kind": "gsm8k"}},
 }  # fmt: skip
+LARGE = {"parameters": 10**10}
 GENERATED = {"data": {"source": {"kind": "word_problems"}}}
 
 
@@ -82,16 +82,13 @@ def test_the_default_needs_no_facts_and_leaves_no_auto():
         ("grpo.num_steps", {"grpo": {"prompts_per_step": "auto"}}, 96),  # 6128 / 64
         ("grpo.optim.learning_rate", {"lora": {"rank": 8, "alpha": 1}}, 5.3e-5),
         ("grpo.optim.learning_rate", {"lora": "auto"}, 5.3e-6),
+        ("grpo.optim.learning_rate", {"lora": "auto", "measured": LARGE}, 1e-5),
+        ("grpo.optim.learning_rate", {"measured": LARGE}, 1e-6),
     ],
 )  # fmt: skip
 def test_a_rule_follows_what_it_depends_on(key, params, expected):
-    assert resolve_key(key, **params).value == pytest.approx(expected)
-
-
-def test_rules_of_large_models_follow_the_adapters_that_auto_gives_them():
-    large = replace(MODEL, parameters=10**10)
-    assert resolve_key("grpo.optim.learning_rate", large, lora="auto").value == 1e-5
-    assert resolve_key("grpo.optim.learning_rate", large).value == 1e-6
+    facts = replace(MODEL, **params.get("measured", {}))
+    assert resolve_key(key, facts, **params).value == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -115,15 +112,3 @@ def test_a_number_and_what_is_decided_later_stay(content):
 def test_an_auto_without_a_value_is_refused_by_its_key(content, facts, named):
     with pytest.raises(ValueError, match=named):
         auto.resolve(content, facts, {"model": {"path": "a/model"}} | content)
-
-
-def test_facts_are_read_for_a_model_alone_and_of_this_code_alone(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert read_facts(PARAMS) is None
-    FACTS_PATH.parent.mkdir(parents=True)
-    FACTS_PATH.write_text(json.dumps(asdict(UNMEASURED)))
-    assert read_facts(PARAMS) == UNMEASURED
-    assert read_facts({"model": {"path": None}}) is None
-    for content in (asdict(UNMEASURED) | {"heads": 8}, {"parameters": 1}):
-        FACTS_PATH.write_text(json.dumps(content))
-        assert read_facts(PARAMS) is None

@@ -15,65 +15,16 @@ from stage_inputs import ROOT
 
 from flows.plan import read_graph
 from stages import doctor, rows, trace_code
+from stages.config import read_yaml
 from stages.environments.environment import check_reply
 from stages.own_modules import (
     PACKAGE,
     describe_error,
     exit_is_error,
-    load_own_module,
     restored_settings,
 )
 
-SOURCES = {
-    "__init__": "", "params": "", "runtime/__init__": "", "runtime/runs": "",
-    "first": "import stages.params\nfrom stages.runtime import runs\nMAIN",
-    "second": "from typing import TYPE_CHECKING\nfrom stages import params\n"
-              "if TYPE_CHECKING:\n    from stages.algorithms import unused\n"
-              "def main():\n    from stages.engines import lazy\nMAIN",
-    "plan": "import stages.first\nMAIN", "planning/__init__": "x = 1\n",
-    "planning/pace": "from stages import params\n",
-    "third": "from stages.planning import pace\nMAIN",
-    "engines/__init__": "DEFAULT = 1\n",
-    "engines/lazy": "from ..algorithms.losses.dpo import loss\n",
-    "algorithms/__init__": "", "algorithms/unused": "", "algorithms/losses/__init__": "",
-    "algorithms/losses/dpo": "loss = 1\nraise RuntimeError('imported, not read')\n",
-    "rewards/__init__": "", "rewards/own/__init__": "",
-    "rewards/own/mine": "from stages.rewards.own import other\n",
-    "rewards/own/other": "import json\nfrom stages import params\n",
-    "environments/__init__": "", "environments/own/__init__": "",
-    "environments/own/mine": "from stages import params\n",
-    "label_own": "import stages.planning\nMAIN", "prepare_data": "import stages.params\nMAIN",
-    "sources/__init__": "", "sources/own/__init__": "", "sources/own/rows": "",
-    "algorithms/own/__init__": "", "algorithms/own/mine": "", "algorithms/own/other": "",
-}  # fmt: skip
-OTHER_FILES = {
-    "params.yaml": "pairs: {a: {by: own/other, files: [words.txt]}, b: {by: judge}}\n"
-                   "data: {source: {kind: own/rows, files: [rows.txt]}}\nseeds: [0]\n",
-    "stages/presets.yaml": "mine: {surrogate: own/mine, advantage: own/other}\n"
-                           "absent: {surrogate: own/absent}\nplain: {clip_low: 0.1}\n",
-    "words.txt": "", "rows.txt": "",
-}  # fmt: skip
-CLOSURES = {
-    # without the runtime
-    "code/first.json": ["first", "params"],
-    # an import inside a function counts, one for types does not; packages count if not empty
-    "code/second.json": ["algorithms/losses/dpo", "engines/__init__", "engines/lazy", "params",
-                         "second"],
-    "code/third.json": ["params", "planning/__init__", "planning/pace", "third"],
-    # a reward, an environment and a surrogate of one name
-    "own/mine": ["algorithms/own/mine", "environments/own/mine", "params", "rewards/own/mine",
-                 "rewards/own/other"],
-    "own/other": ["algorithms/own/other", "params", "rewards/own/other", "words.txt"],
-    "own/rows": ["rows.txt", "sources/own/rows"],
-    # what a row, the source or a preset names, and nothing else of that name
-    "code/label_own.json": ["label_own", "planning/__init__"],
-    "code/label_own/other.json": ["label_own", "params", "planning/__init__", "rewards/own/other",
-                                  "words.txt"],
-    "code/prepare_data.json": ["rows.txt", "params", "prepare_data", "sources/own/rows"],
-    "code/presets/mine.json": ["algorithms/own/mine", "algorithms/own/other", "words.txt"],
-    "code/presets/absent.json": [],
-    "code/presets/plain.json": [],
-}  # fmt: skip
+TABLES = read_yaml(Path(__file__).with_suffix(".yaml"))
 
 
 def trace(root: Path) -> dict[str, list[str]]:
@@ -95,56 +46,42 @@ def trace(root: Path) -> dict[str, list[str]]:
 
 def test_the_code_of_an_entry_point_is_what_it_imports_and_no_more(tmp_path):
     main = "\ndef main():\n    pass\n"
-    for name, text in SOURCES.items():
+    for name, text in TABLES["sources"].items():
         path = tmp_path / f"stages/{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.replace("MAIN", main))
     (tmp_path / "constraints.txt").touch()
-    for name, text in OTHER_FILES.items():
+    for name, text in TABLES["files"].items():
         (tmp_path / name).write_text(text)
-    assert trace(tmp_path) == CLOSURES
+    assert trace(tmp_path) == TABLES["closures"]
     (tmp_path / "stages/params.py").write_text("import stages.algorithms.unused\n")
     assert trace(tmp_path)["code/first.json"] == ["algorithms/unused", "first", "params"]
 
 
-def test_the_code_of_each_stage_has_the_digests_of_the_files_that_it_reads(tmp_path, monkeypatch):
+def test_dvc_and_every_entry_point_have_their_file_of_digests(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(trace_code, "ROOT", ROOT)
     trace_code.main()
     data = tmp_path / "data"
-    read = json.loads((data / "code/train_dpo.json").read_text())
-    for file, digest in read.items():
+    for file, digest in json.loads((data / "code/train_dpo.json").read_text()).items():
         assert digest == hashlib.sha256((ROOT / file).read_bytes()).hexdigest()
-    assert {"stages/train_dpo.py", "stages/config.py", "constraints.txt"} <= set(read)
-    assert not [file for file in read if file.startswith(("stages/runtime/", "stages/train_rl"))]
-    templates = {"stages/report/page.html.j2", "stages/report/page.md.j2"}
-    assert templates <= set(json.loads((data / "code/compare.json").read_text()))
-    assert not templates & set(json.loads((data / "code/sample.json").read_text()))
     written = {path.relative_to(data).as_posix() for path in data.rglob("*") if path.is_file()}
     needed = {dep.removeprefix("data/") for node in read_graph(ROOT).values() for dep in node.deps}
     assert {path for path in needed if path.startswith("code/")} <= written
     assert {f"code/{name}.json" for name in rows.ENTRY_POINTS} <= written
-    for kind in ("rewards", "environments"):
-        for path in (ROOT / f"stages/{kind}/own").glob("[!_]*.py"):
-            assert path.relative_to(ROOT).as_posix() in (data / f"own/{path.stem}").read_text()
 
 
 OWN = f"{PACKAGE}/rewards/own"
 
 
-@pytest.mark.parametrize("path", ["/home/me/shop.py", f"{OWN}/shop.py", f"{OWN}/sub/shop.py"])
-@pytest.mark.parametrize(
-    ("source", "text"),
-    [
-        ("\n1 / 0", "ZeroDivisionError: division by zero (shop.py, line 2)"),
-        ("import json\n\njson.loads('x')", "JSONDecodeError: Expecting value: line 1 column 1 "
-                                           "(char 0) (shop.py, line 3)"),
-        ("raise KeyError", "KeyError (shop.py, line 1)"),
-        ("def price():\n    raise KeyError\n\nprice()", "KeyError (shop.py, line 2)"),
-    ],
-    ids=["its own", "of a library", "without a message", "of a function"],
-)  # fmt: skip
-def test_an_error_has_the_line_of_the_users_file(source, text, path):
+@pytest.mark.parametrize(("path", "source", "text"), [
+    ("/home/me/shop.py", "\n1 / 0", "ZeroDivisionError: division by zero (shop.py, line 2)"),
+    (f"{OWN}/shop.py", "import json\n\njson.loads('x')",
+     "JSONDecodeError: Expecting value: line 1 column 1 (char 0) (shop.py, line 3)"),
+    (f"{OWN}/sub/shop.py", "def price():\n    raise KeyError\n\nprice()",
+     "KeyError (shop.py, line 2)"),
+])  # fmt: skip
+def test_an_error_has_the_line_of_the_users_file(path, source, text):
     with pytest.raises(Exception) as caught:
         exec(compile(source, path, "exec"), {})
     assert describe_error(caught.value) == text
@@ -177,12 +114,6 @@ def test_an_exit_of_the_users_code_is_an_error_and_a_request_to_end_is_not():
             sys.exit(3)
     with pytest.raises(Request), exit_is_error():
         raise Request
-
-
-@pytest.mark.parametrize("word", ["missing", "Mine", "../mine", ""])
-def test_a_module_of_the_user_that_is_none_is_refused(word):
-    with pytest.raises(ValueError, match="stages/rewards/own/"):
-        load_own_module("rewards", word)
 
 
 def test_a_problem_of_several_stages_is_listed_once():
@@ -235,23 +166,23 @@ def run_doctor(folder, *words):
     )  # fmt: skip
 
 
-ADDED = ("We add them. #### 3",) * 2
-DIAGNOSES = {
-    "fits": (None, (), 0, ["train@sft", "'<|end|>'", "#### "]),
-    "other source": (ADDED, (), 0, ["We add them. #### "]),
-    "small GPU": (None, ("--gpu-gib", "0.001"), 1, ["train@sft", "max_tokens"]),
-    "kept": (None, ("--gpu-gib", "8", "--recompute", "train@sft"), 0, ["False\n"]),
-    "recomputed": (None, ("--gpu-gib", "0.001", "--recompute", "train@sft"), 0, ["True\n"]),
-    "no answers": (("who knows",) * 2, (), 1, ["0.0%"]),
-    "too long": (("#### 3", f"It is{' very' * 80} long. #### 3"), (), 1, ["data.max_bad_share"]),
-}  # fmt: skip
-"""Case -> solutions of the user's problems, words, exit status, and what is mentioned."""
+DIAGNOSES = [
+    # solutions of the user's problems, words, exit status, and what is mentioned
+    (None, (), 0, ["train@sft", "'<|end|>'", "#### "]),
+    (("We add them. #### 3",) * 2, (), 0, ["We add them. #### "]),
+    (None, ("--gpu-gib", "0.001"), 1, ["train@sft", "max_tokens"]),
+    (None, ("--gpu-gib", "8", "--recompute", "train@sft"), 0, ["False\n"]),
+    (None, ("--gpu-gib", "0.001", "--recompute", "train@sft"), 0, ["True\n"]),
+    (("who knows",) * 2, (), 1, ["0.0%"]),
+    (("#### 3", f"It is{' very' * 80} long. #### 3"), (), 1, ["data.max_bad_share"]),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", DIAGNOSES)
-def test_the_doctor_finds_what_cannot_work_before_anything_ran(case, repository):
-    solutions, words, status, mentions = DIAGNOSES[case]
+@pytest.mark.parametrize(("solutions", "words", "status", "mentions"), DIAGNOSES)
+def test_the_doctor_finds_what_cannot_work_before_anything_ran(
+    solutions, words, status, mentions, repository
+):
     if solutions is not None:
         write_problems(repository, *solutions)
         # Rows of an earlier source, which are not read.

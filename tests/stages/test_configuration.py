@@ -15,9 +15,9 @@ import pytest
 from ruamel.yaml import YAML
 from stage_inputs import ROOT, read_files, write_raw
 
-from stages import auto, plan, plan_checks, rows, stage, tables
-from stages.config import PARAMS_PATH, PRESETS_PATH, Params, merge, read_yaml
-from stages.params import FACTS_PATH, LOCK_PATH, load_config, measured_facts
+from stages import auto, plan, rows, stage, tables
+from stages.config import PARAMS_PATH, PRESETS_PATH, Params, read_yaml
+from stages.params import FACTS_PATH, LOCK_PATH, load_config, measured_facts, read_facts
 from stages.rows import TABLES
 from stages.seeding import derive_seed
 
@@ -91,14 +91,6 @@ def test_a_stage_on_a_gpu_asks_the_doctor_whether_to_recompute(
     assert settled.compute.gradient_checkpointing is expected
 
 
-def test_an_overridden_section_keeps_its_other_keys():
-    content = {"a": {"b": {"c": 1, "d": 2}, "e": 3}, "f": 4}
-    changed = {"a": {"b": {"c": 5, "d": 2}, "e": 3}, "f": 4}
-    assert merge(content, {"a": {"b": {"c": 5}}}) == changed
-    assert content["a"]["b"]["c"] == 1
-    assert merge(content, {"f": {"g": 1}})["f"] == {"g": 1}
-
-
 MODEL = {"path": "a/model", "thinking": None}
 CONTENT = {"model": MODEL, "data": {"source": {"kind": "gsm8k"}}, "data_seed": 0, "seeds": [0]}
 
@@ -117,6 +109,12 @@ def test_facts_are_of_the_model_and_data_that_dvc_lock_names(folder):
         assert measured_facts(CONTENT | change) is None
     LOCK_PATH.write_text(json.dumps({"stages": {}}))
     assert measured_facts(CONTENT) is None
+    # for a model alone, and of this code alone
+    assert read_facts(CONTENT) == auto.UNMEASURED
+    assert read_facts({"model": {"path": None}}) is None
+    for content in (asdict(auto.UNMEASURED) | {"heads": 8}, {"parameters": 1}):
+        FACTS_PATH.write_text(json.dumps(content))
+        assert read_facts(CONTENT) is None
 
 
 # --- bounds
@@ -164,48 +162,16 @@ def test_a_command_has_the_words_of_its_row():
             assert row.entry_point in rows.ENTRY_POINTS
 
 
-def test_a_kind_of_stage_is_an_entry_point_and_what_it_reads(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # without facts of a model
-    monkeypatch.setitem(rows.ENTRY_POINTS, "label_mine", "label_teacher")
-    monkeypatch.setitem(tables.READS["pairs"], "mine", ("pools",))
-    params, presets = (read_yaml(ROOT / name) for name in ("params.yaml", PRESETS_PATH))
-    words = {"by": "mine", "preset": "teacher", "from": "sft", "on": "pools/sft"}
-    assert list(tables.check_row("pairs", "mine", words)) == []
-    all_rows = {table: params[table] for table in TABLES}
-    all_rows["pairs"] = all_rows["pairs"] | {"mine": words}
-    assert list(tables.check_names(all_rows)) == []
-    entry_points = plan_checks.load_entry_points()
-    assert plan_checks.find_problems(params, presets, all_rows, entry_points) == []
-
-
-def test_a_stage_has_the_sizes_of_its_row_and_what_follows_from_them(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("params.yaml", "stages/presets.yaml"):
-        Path(name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, name)
+def test_other_keys_of_a_row_are_numbers_of_its_section():
     words = ["x", "--train", "grpo", "--preset", "dapo", "--from", "sft", "--on", "rewards/rule"]
     options = ["--max_new_tokens", "20", "--optim.learning_rate", "5e-05",
                "--optim.weight_decay", "0.5"]  # fmt: skip
-    row = rows.parse_row([*words, *options])
     optim = {"learning_rate": 5e-5, "weight_decay": 0.5}
-    assert row.overrides == {"max_new_tokens": 20, "optim": optim}
-    config = plan_checks.load_entry_points()["train_grpo"]
-    usual, changed = (
-        load_config(config, "dapo", overrides={"grpo": overrides}).grpo
-        for overrides in ({}, row.overrides)
-    )
-    optim = usual.optim.model_copy(update=optim)
-    assert changed == usual.model_copy(update={"max_new_tokens": 20, "optim": optim})
+    overrides = rows.parse_row([*words, *options]).overrides
+    assert overrides == {"max_new_tokens": 20, "optim": optim}
     for wrong in (["--steps"], ["--Steps", "3"], ["steps", "3"]):
         with pytest.raises(SystemExit):
             rows.parse_row([*words, *wrong])
-
-
-def test_a_seed_has_its_folder_or_the_whole(tmp_path):
-    assert rows.seed_folder(tmp_path, 3) == tmp_path
-    (tmp_path / "3").mkdir()
-    assert rows.seed_folder(tmp_path, 3) == tmp_path / "3"
-    assert rows.locate_policy("base", 3) == rows.DATA / "policies/base/model"
 
 
 # --- what plan writes and deletes

@@ -1,4 +1,5 @@
 """What holds of every kind of stage that works on a row: a new kind is a row of kinds.yaml.
+What a kind cannot work with is a row of refused.yaml.
 
 Each is run on the same small inputs (`stage_inputs`). The digests of what it wrote then are in
 every_stage.yaml: `GOLDEN_WRITE=1 python -m pytest -n 0 tests/stages/test_every_stage.py` writes
@@ -9,6 +10,7 @@ import functools
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
@@ -23,6 +25,10 @@ from stage_inputs import OTHER_SEED, PRESETS, ROOT, SEED, SEEDS, read_files
 
 from stages import rows
 from stages.config import read_yaml
+from stages.models import model_tokenizer
+from stages.records import lines
+from stages.records.episodes import EPISODES
+from stages.rows import DATA
 from stages.runtime import checkpoints, identity, journal
 from stages.runtime.progress import Progress
 
@@ -32,15 +38,22 @@ ADAPTERS = {name for name, module in rows.ENTRY_POINTS.items() if module == "env
     "environment_own"
 }
 """Environments of packages, by the same module: tests/stages/environments has a row for each."""
+REFUSED = read_yaml(Path(__file__).with_name("refused.yaml"))["rows"]
 DVC = read_yaml(ROOT / "dvc.yaml")["stages"]
+NOTHING: Mapping[str, Any] = {}
 
 
-def list_words(name: str) -> list[str]:
-    """The command line of a kind's row."""
-    kind = KINDS[name]
+def find_entry_point(name: str) -> str:
+    """Entry point of a row of kinds.yaml: the first word of its name."""
+    return name.split(maxsplit=1)[0]
+
+
+def list_words(name: str, changes: Mapping[str, Any] = NOTHING) -> list[str]:
+    """The command line of a row of kinds.yaml, with changes."""
+    kind = KINDS[name] | changes
     if "words" in kind:
         return kind["words"].split()
-    return stage_inputs.make_words(name, kind["on"], kind.get("from", "sft"))
+    return stage_inputs.make_words(find_entry_point(name), kind["on"], kind.get("from", "sft"))
 
 
 def varies(name: str) -> bool:
@@ -48,12 +61,20 @@ def varies(name: str) -> bool:
     return KINDS[name].get("of_seeds", True)
 
 
-def run(name: str, seeds: Sequence[int] = (SEED,)) -> dict[str, bytes]:
-    """What lies in data/ after a run in the working folder."""
+def run(
+    name: str, seeds: Sequence[int] = (SEED,), changes: Mapping[str, Any] = NOTHING
+) -> dict[str, bytes]:
+    """What lies in data/ after a run in the working folder, of a row with changes."""
+    kind = KINDS[name] | changes
     data = read_yaml(ROOT / "params.yaml")["data"]
     lengths = {"mixture": None, "max_prompt_tokens": 9, "max_completion_tokens": 9}
-    preset = PRESETS.get(KINDS[name].get("like"), {}) | KINDS[name].get("preset", {})
-    stage_inputs.run_stage(name, list_words(name), preset, seeds, data=data | lengths)
+    preset = PRESETS.get(kind.get("like"), {}) | KINDS[name].get("preset", {})
+    sections = {key: stage_inputs.SECTIONS[key] | section
+                for key, section in changes.get("sections", {}).items()}  # fmt: skip
+    stage_inputs.run_stage(
+        find_entry_point(name), list_words(name, changes), preset | changes.get("preset", {}),
+        seeds, data=data | lengths, **sections,
+    )  # fmt: skip
     return read_files(Path("data"))
 
 
@@ -113,12 +134,13 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 
 
 def test_every_entry_point_is_a_row_here():
-    assert KINDS.keys() | ADAPTERS == rows.ENTRY_POINTS.keys()
+    assert {*map(find_entry_point, KINDS)} | ADAPTERS == rows.ENTRY_POINTS.keys()
 
 
 def test_a_stage_writes_the_outputs_that_dvc_yaml_declares(name: str, whole: dict[str, bytes]):
-    stage = name.partition("_")[0]
-    commands = (f" stages {name} $", f" stages {stage}_${{item.")
+    entry_point = find_entry_point(name)
+    stage = entry_point.partition("_")[0]
+    commands = (f" stages {entry_point} $", f" stages {stage}_${{item.")
     (declared,) = [
         entry["do"]["outs"]
         for entry in DVC.values()
@@ -135,8 +157,8 @@ def test_a_stage_writes_the_outputs_that_dvc_yaml_declares(name: str, whole: dic
 def test_another_seed_changes_no_bit_of_a_seed_and_writes_other_ones(
     name: str, whole: dict[str, bytes], world: dict[str, bytes]
 ):
-    """The seeds are run a second time, in processes side by side."""
-    both = list_written(world, run(name, SEEDS))
+    """The seeds are run a second time, in processes side by side, and none is the first of all."""
+    both = list_written(world, run(name, SEEDS[::-1]))
     assert {path: both.get(path) for path in whole} == whole
     others = {
         path: re.sub(rf"\b{OTHER_SEED}\b", str(SEED), path) for path in both.keys() - whole.keys()
@@ -205,7 +227,51 @@ def test_a_row_of_another_source_than_its_kind_reads_is_refused(
         pytest.skip("it reads no source of a row")
     place = words.index("--on") + 1
     words[place] = "own/nowhere" if "own/" in words[place] else "nowhere/at-all"
-    monkeypatch.setattr(f"{__name__}.list_words", lambda name: words)
+    monkeypatch.setattr(f"{__name__}.list_words", lambda name, changes: words)
     with pytest.raises((ValueError, FileNotFoundError), match="nowhere"):
         run(name)
     assert list_written(world, read_files(Path("data"))) == {}
+
+
+def lose_a_teacher():
+    shutil.rmtree(DATA / f"pairs/taught/{OTHER_SEED}/model")
+
+
+def learn_other_words():
+    other = model_tokenizer.train_tokenizer(["Other words are learned here."] * 9, 700)
+    for folder in (DATA / f"pairs/taught/{SEED}/model", rows.locate_policy("teacher", OTHER_SEED)):
+        (folder / "tokenizer.json").unlink()  # it may be a second name of another
+        other.save_pretrained(folder)
+
+
+def answer_wrongly():
+    stage_inputs.write_answers("train", {"a": "5678"})
+
+
+def answer_alike():
+    stage_inputs.write_answers("train", {"r": "44", "w": "56"})
+
+
+def pay_alike():
+    equal = [stage_inputs.make_episode(i, 1.0) for i in range(2)]
+    lines.write_lines(DATA / f"episodes/games/{SEED}" / EPISODES, equal)
+
+
+def hold_out_what_is_learned():
+    folder = DATA / f"steps/old/{SEED}"
+    shutil.copy(folder / "train.jsonl", folder / "heldout.jsonl")
+
+
+EDITS = {edit.__name__: edit for edit in (lose_a_teacher, learn_other_words, answer_wrongly,
+         answer_alike, pay_alike, hold_out_what_is_learned)}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: f"{case['row']}: {case['says']}")
+@pytest.mark.usefixtures("torch_settings", "world")
+def test_what_a_stage_cannot_work_with_is_refused_by_its_remedy_and_nothing_written(case):
+    if "edit" in case:
+        EDITS[case["edit"]]()
+    before = read_files(Path("data"))
+    with pytest.raises(ValueError, match=case["says"]):
+        run(case["row"], SEEDS if case.get("both_seeds") else (SEED,), case)
+    assert list_written(before, read_files(Path("data"))) == {}

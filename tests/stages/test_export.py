@@ -1,6 +1,5 @@
 """A policy's folder for other tools: its weights, prompts as in training, and its card."""
 
-import itertools
 import json
 import re
 import shutil
@@ -10,13 +9,11 @@ import pytest
 import studied_run
 from ruamel.yaml import YAML
 from studied_run import write_json
-from tiny_checkpoints import CPU, compute, plain_logprobs
+from tiny_checkpoints import CPU, compute
 from transformers import AutoTokenizer
-from vllm_installed import build_llama, needs_vllm
 
 from stages import export
 from stages.config import read_yaml
-from stages.engines import vllm
 from stages.environments import definition
 from stages.environments.definition import EnvironmentFile
 from stages.models import policy
@@ -29,6 +26,7 @@ from stages.report import experiment
 from stages.rows import DATA
 from stages.runtime import runs
 
+CARDS = read_yaml(Path(__file__).with_suffix(".yaml"))["cards"]
 TEMPLATE = 'Say "1":\n{question}\n'
 PLAN = {
     "policies": {
@@ -146,24 +144,6 @@ def test_the_program_of_the_card_runs(monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
-@needs_vllm
-@pytest.mark.vllm
-def test_vllm_reads_an_exported_folder():
-    """With the rotary base of the policy, which is not the default of any tool."""
-    model = build_llama(max_position_embeddings=64, vocab_size=len(studied_run.words()),
-                        rope_parameters={"rope_type": "default", "rope_theta": 10.0})  # fmt: skip
-    model.save_pretrained(POLICY / "0")
-    export.main("grpo", "out")
-    engine = vllm.start_vllm("out", dtype="float32", max_model_len=64)
-    prompt = [*range(1, 9)] * 5
-    (((sample,),)) = engine.sample(
-        [prompt], [0], num_samples=1, temperature=1.0, max_new_tokens=16
-    )  # fmt: skip
-    engine.close()
-    expected = plain_logprobs(model, prompt, sample.token_ids).tolist()
-    assert sample.logprobs == pytest.approx(expected, abs=1e-3)
-
-
 def test_the_policy_is_described_by_the_parameters_that_it_was_trained_with():
     model = read_yaml()["model"] | {"path": "mine/then"}
     stages = {
@@ -226,82 +206,33 @@ def put_into_environment():
     (DATA / "prompts/test.jsonl").unlink()  # of no use here, and not everywhere checked out
 
 
-GAINED = "**+25.0 [+12.5, +37.5]**"
-CARDS = [
-    # a change of the finished run, what the card has, and what it has not
-    (list, ["license: mit", 'base_model: "mine/base"', f"75.0 % [50.0, 100.0] | {GAINED}",
-            "model-index", "grpo is better.", "`policies/sft`, `rewards/rule`"],
-     ["## Environment"]),
-    (leave_out, ["report does not compare this policy", "was not evaluated"],
-     ["model-index", "accuracy |", METRICS["verdict"][0]]),
-    (remove_gold_answers, ["| mean tokens | 7.500 | 7.500 | 7.500 |"], ["model-index", "accuracy"]),
-    (evaluate, ["best of, outcome, 4 | 0.625 |", "pass, 4 | 0.500 |", "| seed 0 | seed 1 |",
-      "dev accuracy | 0.375 | 0.250 | 0.500 |"],
-     ["auc", "longest", "pass, 2", "strict"]),
-    (use_folder, ["`base`"], ["base_model", "ann"]),
-    (put_into_environment, ["`game`", "textarena 0.7.4", "50.0 % [25.0, 75.0]", "64 test",
-                            f"{GAINED} points"], [TEMPLATE[:6]]),
-]  # fmt: skip
+CHANGES = {change.__name__: change for change in (
+    leave_out, remove_gold_answers, evaluate, use_folder, put_into_environment)}  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "present", "absent"), CARDS)
-def test_the_card_says_what_is_known_and_no_more(change, present, absent, monkeypatch):
+@pytest.mark.parametrize("case", CARDS, ids=lambda case: case.get("change", "whole"))
+def test_the_card_says_what_is_known_and_no_more(case, monkeypatch):
     monkeypatch.setattr(runs, "git_state", lambda: ("c0ffee", False))
-    change()
+    if "change" in case:
+        CHANGES[case["change"]]()
     export.main("grpo", "out")
     card = read_card()
     assert "Exported at commit c0ffee." in card
-    assert [text for text in present if text not in card] == []
-    assert [text for text in absent if text in card] == []
+    assert [text for text in case["has"] if text not in card] == []
+    assert [text for text in case["has_not"] if text in card] == []
     assert experiment.digest_folder(DATA / "evaluations") in card
     YAML(typ="safe").load(card.split("---\n", 2)[1])
 
 
-@pytest.mark.parametrize(("words", "missing", "mentions"), [
-    (("gpro", "out"), None, "grpo"), (("grpo",), None, "folder"),
-    (("grpo", "out", "7"), None, "0, 1"),
-    (("grpo", "stages"), None, "exists"), (("grpo", "out"), POLICY / "0", "dvc checkout"),
-    (("grpo", "out"), DATA / "prompts/test.jsonl", r"test\.jsonl"),
-    (("grpo", "out"), export.METRICS, r"metrics\.json"),
-])  # fmt: skip
-def test_what_cannot_be_exported_is_refused_and_leaves_no_folder(words, missing, mentions):
-    if missing is not None:
-        shutil.rmtree(missing) if missing.is_dir() else missing.unlink()
-    with pytest.raises(ValueError, match=mentions):
-        export.main(*words)
-    assert not Path("out").exists()
-
-
-def test_a_chat_template_of_an_environment_has_the_tokens_of_training():
+def test_a_policy_of_an_environment_has_the_chat_template_of_its_episodes():
     put_into_environment()
     export.main("grpo", "out")
-    tokenizer = AutoTokenizer.from_pretrained("out")
-    renderer = TurnRenderer(AutoTokenizer.from_pretrained(POLICY / "0"))
-    tools = [{"type": "function", "function": {"name": "add"}}]
-    function = {"name": "add", "arguments": {"a": 1, "b": "é"}}
-    call = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
-    messages = [{"role": "user", "content": "1 + 2 = ?\n"}]
-    expected = renderer.render_start(messages, tools)
-    for message, answer in (
-        (call, {"role": "tool", "content": "3"}),
-        ({"role": "assistant", "content": "3"}, {"role": "user", "content": "2 ?"}),
-    ):
-        expected += renderer.render_reply(messages, message, tools)
-        expected += renderer.render_new([*messages, message], [answer], tools)
-        messages += [message, answer]
-    ids = tokenizer.apply_chat_template(
-        messages, tools=tools, add_generation_prompt=True, return_dict=False
-    )
-    assert ids == expected
+    template = TurnRenderer(AutoTokenizer.from_pretrained(POLICY / "0")).tokenizer.chat_template
+    assert AutoTokenizer.from_pretrained("out").chat_template == template
 
 
 # --- only what dvc.lock names, to the bit
-WEIGHTS = "model.safetensors"
-DAMAGES = {
-    # what becomes of a file's content; None: the file is gone
-    "cut": lambda content: content[:-1], "empty": lambda _: b"", "missing": lambda _: None,
-    "flipped": lambda content: content[:-1] + bytes([content[-1] ^ 1]),
-}  # fmt: skip
+WEIGHTS = POLICY / "1/model.safetensors"
 
 
 def write_lock(digest):
@@ -311,29 +242,35 @@ def write_lock(digest):
     studied_run.write_yaml(Path("dvc.lock"), {"schema": "2.0", "stages": stages})
 
 
-NOTICED = [
-    *itertools.product([WEIGHTS, "config.json", "tokenizer.json"], DAMAGES, [True]),
-    *itertools.product([WEIGHTS], DAMAGES.keys() - {"flipped"}, [False]),  # by its length alone
-]
+def remove(path):
+    return lambda: shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-@pytest.mark.parametrize(("name", "damage", "has_lock"), sorted(NOTICED))
-def test_a_damaged_policy_is_refused_with_what_to_do(name, damage, has_lock):
+def cut_weights():
+    WEIGHTS.write_bytes(WEIGHTS.read_bytes()[:-1])
+
+
+def flip_a_bit():
     write_lock(experiment.digest_folder(POLICY))
-    export.check_policy("grpo", POLICY / "1")
-    if not has_lock:
-        Path("dvc.lock").unlink()
-    path = POLICY / "1" / name
-    if (content := DAMAGES[damage](path.read_bytes())) is None:
-        path.unlink()
-    else:
-        path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"`dvc checkout {POLICY}`.*`dvc repro`"):
-        export.check_policy("grpo", POLICY / "1")
+    export.check_policy("grpo", WEIGHTS.parent)
+    content = WEIGHTS.read_bytes()
+    WEIGHTS.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
-def test_the_command_refuses_before_it_writes():
-    write_lock("x.dir")
-    with pytest.raises(ValueError, match=r"as dvc\.lock has it, with the digest x"):
-        export.main("grpo", "out", "1")
+REMEDY = f"`dvc checkout {POLICY}`.*`dvc repro`"
+
+
+@pytest.mark.parametrize(("words", "damage", "mentions"), [
+    (("gpro", "out"), None, "grpo"), (("grpo",), None, "folder"),
+    (("grpo", "out", "7"), None, "0, 1"), (("grpo", "stages"), None, "exists"),
+    (("grpo", "out"), remove(POLICY / "0"), "dvc checkout"),
+    (("grpo", "out"), remove(DATA / "prompts/test.jsonl"), r"test\.jsonl"),
+    (("grpo", "out"), remove(export.METRICS), r"metrics\.json"),
+    (("grpo", "out", "1"), cut_weights, REMEDY), (("grpo", "out", "1"), flip_a_bit, REMEDY),
+])  # fmt: skip
+def test_what_cannot_be_exported_is_refused_and_leaves_no_folder(words, damage, mentions):
+    if damage is not None:
+        damage()
+    with pytest.raises(ValueError, match=mentions):
+        export.main(*words)
     assert not Path("out").exists()

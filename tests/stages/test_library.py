@@ -18,6 +18,7 @@ from page_blocks import blocks_of
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 from stages import library
+from stages.config import read_yaml
 from stages.environments.environment import Reply
 from stages.environments.limits import EpisodeLimits
 from stages.loops import rollouts
@@ -115,27 +116,6 @@ def test_an_example_of_the_docstring_runs(number, model, tokenizer, tmp_path, mo
     assert bool(capsys.readouterr().out) is ("print" in EXAMPLES[number])
 
 
-def test_a_reward_is_learned_of_prompts_as_they_were_passed(model, tokenizer, monkeypatch):
-    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)  # nothing rewards an end
-    seen = set()
-
-    def reward(prompt, completion):
-        seen.add(prompt)
-        return float("7" in completion)
-
-    steps = library.grpo(
-        model, tokenizer, TEXTS[:8], reward, preset="grpo_deepseekmath", num_steps=25,
-        max_new_tokens=8, prompts_per_step=4, learning_rate=1e-2,
-    )  # fmt: skip
-    history = [step.metrics for step in steps]
-    rewards = [metrics["reward/mean"] for metrics in history]
-    assert seen == set(TEXTS[:8])
-    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.3
-    # The reference is a copy of the model as it was.
-    assert history[0]["kl/k1"] == pytest.approx(0, abs=1e-5)
-    assert history[-1]["kl/sequence"] > 1e-3
-
-
 class Coach:
     """Two turns: the second is paid for what the first was, and both for a digit."""
 
@@ -162,25 +142,11 @@ def encode(tokenizer, text):
     return [*prompting.tokenize_continuation([text], tokenizer)[0], tokenizer.eos_token_id]
 
 
-def test_sft_has_the_loss_of_transformers_over_the_tokens_of_the_completion(model, tokenizer):
-    row = DEMONSTRATIONS[0]
-    (prompt,) = library.make_prompts([row["prompt"]], model, tokenizer)
-    completion_ids = encode(tokenizer, row["completion"])
-    ids = torch.tensor([[*prompt.prompt_ids, *completion_ids]])
-    labels = ids.clone()
-    labels[:, : len(prompt.prompt_ids)] = -100
-    with torch.no_grad():
-        expected = model(ids, labels=labels).loss.item()
-    (step,) = library.sft(model, tokenizer, [row], learning_rate=1e-2)
-    assert step.metrics["loss/nll"] == pytest.approx(expected, rel=1e-5)
-    assert step.metrics["tokens/trained"] == len(completion_ids)
-
-
 def test_dpo_has_the_loss_of_its_formula_from_the_model_as_it_was(model, tokenizer):
-    start = copy.deepcopy(model)
+    row, start = PAIRS[0], copy.deepcopy(model)
+    (prompt,) = library.make_prompts([row["prompt"]], model, tokenizer)
 
-    def log_p(policy, row, key):
-        (prompt,) = library.make_prompts([row["prompt"]], policy, tokenizer)
+    def log_p(policy, key):
         completion_ids = encode(tokenizer, row[key])
         ids = torch.tensor([[*prompt.prompt_ids, *completion_ids]])
         with torch.no_grad():
@@ -188,27 +154,34 @@ def test_dpo_has_the_loss_of_its_formula_from_the_model_as_it_was(model, tokeniz
         of_tokens = logprobs[torch.arange(ids.shape[1] - 1), ids[0, 1:]]
         return of_tokens[-len(completion_ids) :].sum().item()
 
-    row, losses = PAIRS[0], []
     settings = {"preset": "dpo_low_beta", "num_epochs": 3, "learning_rate": 1e-2}
+    expected = math.log(2)
     for step in library.dpo(model, tokenizer, [row], **settings):
-        losses.append(step.metrics["loss/preference"])
-        margin = sum(
-            sign * (log_p(policy, row, key) - log_p(start, row, key))
-            for policy in [model] for key, sign in (("chosen", 1), ("rejected", -1))
-        )  # fmt: skip
-        losses.append(math.log1p(math.exp(-0.1 * margin)))
-    assert losses[0] == pytest.approx(math.log(2), rel=1e-6)
-    assert losses[2:5:2] == pytest.approx(losses[1:4:2], rel=1e-4)
-    assert losses[-1] < losses[1] < losses[0]
+        assert step.metrics["loss/preference"] == pytest.approx(expected, rel=1e-4)
+        chosen, rejected = (log_p(model, key) - log_p(start, key) for key in ("chosen", "rejected"))
+        expected = math.log1p(math.exp(-0.1 * (chosen - rejected)))
+    assert expected < math.log(2)
 
 
-@pytest.mark.parametrize("kind", ["sft", "dpo"])
-def test_sft_and_dpo_are_resumed_to_the_bit(kind, model, tokenizer, tmp_path):
-    def train(state):
+TRAINED = {
+    "sft": (DEMONSTRATIONS, {"num_epochs": 2, "batch_size": 2}),
+    "dpo": (PAIRS, {"num_epochs": 2, "batch_size": 2}),
+    "grpo": (TEXTS[:4], {"reward": pay_length, **SIZES, "num_steps": 6}),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_training_is_resumed_to_the_bit_by_its_own_function(
+    name, model, tokenizer, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)  # nothing rewards an end
+    rows, settings = TRAINED[name]
+
+    def train(state, function=name, rows=rows, settings=settings):
         learner = copy.deepcopy(model)
-        rows = DEMONSTRATIONS if kind == "sft" else PAIRS
-        settings = {"num_epochs": 2, "batch_size": 2, "learning_rate": 1e-2, "state": state}
-        for step in getattr(library, kind)(learner, tokenizer, rows, **settings):
+        for step in getattr(library, function)(
+            learner, tokenizer, rows, learning_rate=1e-2, state=state, **settings
+        ):
             yield step.metrics, copy.deepcopy(learner.state_dict())
             state.save(tmp_path / str(step.index))
 
@@ -219,10 +192,12 @@ def test_sft_and_dpo_are_resumed_to_the_bit(kind, model, tokenizer, tmp_path):
     ):
         assert metrics == also
         assert all(torch.equal(weights[name], others[name]) for name in weights)
+    other = "dpo" if name == "sft" else "sft"
     with pytest.raises(ValueError, match="another function"):
-        step_once(model, tokenizer, state=library.State.load(tmp_path / "2"))
+        next(train(library.State.load(tmp_path / "2"), other, *TRAINED[other]))
 
 
+CASES = read_yaml(Path(__file__).with_suffix(".yaml"))["refused"]
 AUTO = COMPUTE.model_copy(update={"gradient_checkpointing": "auto"})
 
 
@@ -235,32 +210,13 @@ def refused(match):
     assert [word for word in words if word in str(error.value)] == []
 
 
-ROWS_REFUSED = {
-    "none": ("sft", [], {}, "rows.*none"),
-    "no mapping": ("sft", [("a", "b")], {}, r"rows\[0\].*prompt, completion"),
-    "no text": ("sft", [DEMONSTRATIONS[0], {"prompt": "a"}], {}, r"rows\[1\].*completion"),
-    "a blank": ("sft", [{"prompt": "a", "completion": " "}], {}, r"rows\[0\]"),
-    "an end": ("sft", [{"prompt": "a", "completion": "b</s>"}], {}, r"rows\[0\].*end token"),
-    "too long": ("sft", [{"prompt": "1 " * 64, "completion": "a"}], {}, r"rows\[0\].*64 posit"),
-    "no prompt": ("dpo", [PAIRS[0] | {"prompt": ""}], {}, r"rows\[0\].*prompt.*none"),
-    "of sft": ("dpo", DEMONSTRATIONS, {}, "prompt, chosen, rejected"),
-    "epochs": ("sft", DEMONSTRATIONS, {"num_epochs": 0}, "num_epochs: expected.*0"),
-    "auto": ("dpo", PAIRS, {"compute": AUTO}, "gradient_checkpointing: expected.*auto"),
-    "size": ("dpo", PAIRS, {"batch_size": 0}, "batch_size: expected.*0"),
-    "rate": ("dpo", PAIRS, {"learning_rate": 0.0}, "learning_rate: expected.*0"),
-    "preset": ("dpo", PAIRS, {"preset": "grpo_trl"}, "simpo.*grpo_trl"),
-    "unpaired": ("dpo", PAIRS, {"preset": "kto"}, "simpo.*kto"),
-    "unknown": ("dpo", PAIRS, {"preset": "ipo"}, "such as simpo, found .ipo."),
-}
-
-
-@pytest.mark.parametrize("case", ROWS_REFUSED)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["it"])
 def test_what_sft_and_dpo_cannot_learn_is_refused_by_its_argument(case, model, tokenizer):
-    name, rows, settings, mentions = ROWS_REFUSED[case]
-    rows = [{k: v.replace("</s>", tokenizer.eos_token) for k, v in row.items()}
-            if isinstance(row, dict) else row for row in rows]  # fmt: skip
-    with refused(mentions):
-        next(getattr(library, name)(model, tokenizer, rows, **settings))
+    rows = [{key: text.replace("</s>", tokenizer.eos_token) for key, text in row.items()}
+            if isinstance(row, dict) else row for row in case["rows"]]  # fmt: skip
+    settings = {"compute": AUTO} if case.get("auto") else case.get("settings", {})
+    with refused(case["says"]):
+        next(getattr(library, case["of"])(model, tokenizer, rows, **settings))
 
 
 REFUSED = {
@@ -305,80 +261,18 @@ def test_models_and_tokenizers_that_cannot_be_trained_are_refused(model, tokeniz
         step_once(model, tokenizer)
 
 
-def test_a_tokenizer_needs_no_pad_token(model, tokenizer):
-    expected = step_once(copy.deepcopy(model), tokenizer)
-    tokenizer.pad_token = None
-    actual = step_once(copy.deepcopy(model), tokenizer)
-    assert actual.metrics == pytest.approx(expected.metrics, rel=1e-5)
-    assert tokenizer.pad_token is None
-
-
-def test_of_a_peft_model_the_adapters_alone_are_trained(model, tokenizer):
-    lora = peft.LoraConfig(target_modules="all-linear", lora_dropout=0.5, r=4)
-    model = peft.get_peft_model(model, lora)
-    before = copy.deepcopy(model.state_dict())
-    step_once(model, tokenizer, learning_rate=1e-2)
-    changed = {n for n, value in model.state_dict().items() if not torch.equal(value, before[n])}
-    assert changed == {name for name in before if ".lora_B." in name}
-
-
-def test_episodes_in_an_environment_are_learned_from_and_resumed_to_the_bit(
+def test_of_a_peft_model_the_adapters_alone_are_trained_and_a_state_goes_on_with_new_ones(
     model, tokenizer, tmp_path
 ):
-    ids = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in TEXTS]
-    batch = torch.tensor([row for row in ids if len(row) == len(ids[0])])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(40):  # so that it ends its turns
-        model(batch, labels=batch).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    starts = [
-        {"id": "first", **ROWS[0]},
-        *({"id": f"r{n}", **row} for n, row in enumerate(ROWS[1:])),
-    ]
-
-    def train(state):
-        limits = EpisodeLimits(max_turns=3, max_turn_tokens=6, max_tokens=40, success_reward=1.0)
-        for step in library.grpo(
-            copy.deepcopy(model), tokenizer, starts, environment=Coach, limits=limits, num_steps=3,
-            group_size=4, prompts_per_step=3, learning_rate=1e-2, state=state,
-        ):  # fmt: skip
-            yield step
-            state.save(tmp_path / str(step.index))
-
-    Coach.rows.clear()
-    expected = [(step.metrics, step.rows) for step in train(library.State())]
-    assert {row["id"] for row in Coach.rows} <= {row["id"] for row in starts}
-    metrics = expected[0][0]
-    assert metrics["episode/turns"] > 1.5
-    assert metrics["reward/accuracy"] == metrics["episode/success"] > 0
-    shares = [value for key, value in metrics.items() if key.startswith("ending/")]
-    assert sum(shares) + metrics["episode/failed"] == pytest.approx(1)
-    rest = train(library.State.load(tmp_path / "0"))
-    assert [(step.metrics, step.rows) for step in rest] == expected[1:]
-
-
-def test_a_state_goes_on_only_with_the_model_that_it_began_from(model, tokenizer, tmp_path):
-    start, state = copy.deepcopy(model), library.State()
-    step_once(model, tokenizer, state=state, num_steps=2, learning_rate=1e-2)
-    state.save(tmp_path)
-    with refused("state"):  # the model as trained would be its reference
-        step_once(model, tokenizer, state=library.State.load(tmp_path), num_steps=2)
-    step = step_once(start, tokenizer, state=library.State.load(tmp_path), num_steps=2)
-    assert step.index == 1
-    assert step.metrics["kl/k1"] != 0
-    unknown = library.State.load(tmp_path)
-    unknown.start = None  # as states were saved before they had it
-    assert step_once(start, tokenizer, state=unknown, num_steps=2).index == 1
-
-
-def test_of_a_peft_model_a_state_goes_on_with_new_adapters(model, tokenizer, tmp_path):
     def adapt(base):  # the A of LoRA is drawn anew
-        lora = peft.LoraConfig(target_modules="all-linear", r=4)
+        lora = peft.LoraConfig(target_modules="all-linear", lora_dropout=0.5, r=4)
         return peft.get_peft_model(copy.deepcopy(base), lora)
 
     trained, state = adapt(model), library.State()
+    before = copy.deepcopy(trained.state_dict())
     step_once(trained, tokenizer, state=state, num_steps=2, learning_rate=1e-2)
+    changed = {n for n, value in trained.state_dict().items() if not torch.equal(value, before[n])}
+    assert changed == {name for name in before if ".lora_B." in name}
     state.save(tmp_path)
     other = copy.deepcopy(model)
     next(other.parameters()).data.add_(1)
@@ -389,9 +283,44 @@ def test_of_a_peft_model_a_state_goes_on_with_new_adapters(model, tokenizer, tmp
     assert step.index == 1
 
 
-@pytest.mark.parametrize(("max_new_tokens", "buffer"), [(4, 1), (256, 51), (10000, 2000)])
-def test_a_length_of_a_preset_follows_from_the_longest_completion(max_new_tokens, buffer):
-    assert library.load_method("dapo", max_new_tokens).overlong_buffer == buffer
+def test_episodes_in_an_environment_are_learned_from(model, tokenizer):
+    turns = [{"prompt": row["question"], "completion": " plus 3"} for row in ROWS]
+    for _ in library.sft(model, tokenizer, turns, num_epochs=40, learning_rate=1e-2):
+        pass  # so that it ends its turns
+    starts = [
+        {"id": "first", **ROWS[0]},
+        *({"id": f"r{n}", **row} for n, row in enumerate(ROWS[1:])),
+    ]
+    Coach.rows.clear()
+    limits = EpisodeLimits(max_turns=3, max_turn_tokens=6, max_tokens=40, success_reward=1.0)
+    step = step_once(
+        model, tokenizer, None, starts, environment=Coach, limits=limits, group_size=4,
+        prompts_per_step=3,
+    )  # fmt: skip
+    assert {row["id"] for row in Coach.rows} <= {row["id"] for row in starts}
+    metrics = step.metrics
+    assert metrics["episode/turns"] > 1.5
+    assert metrics["reward/accuracy"] == metrics["episode/success"] > 0
+    shares = [value for key, value in metrics.items() if key.startswith("ending/")]
+    assert sum(shares) + metrics["episode/failed"] == pytest.approx(1)
+
+
+def test_a_state_goes_on_only_with_the_model_that_it_began_from(model, tokenizer, tmp_path):
+    start, state = copy.deepcopy(model), library.State()
+    step_once(model, tokenizer, state=state, num_steps=2, learning_rate=1e-2)
+    state.save(tmp_path)
+    with refused("state"):  # the model as trained would be its reference
+        step_once(model, tokenizer, state=library.State.load(tmp_path), num_steps=2)
+    unknown = library.State.load(tmp_path)
+    unknown.start = None  # as states were saved before they had it
+    step = step_once(start, tokenizer, state=unknown, num_steps=2)
+    assert step.index == 1
+    assert step.metrics["kl/k1"] != 0
+
+
+def test_a_length_of_a_preset_follows_from_the_longest_completion():
+    buffers = {length: library.load_method("dapo", length).overlong_buffer for length in (4, 256)}
+    assert buffers == {4: 1, 256: 51}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -145,28 +145,24 @@ def run_reward(listed=(), program=PAY):
     (READ.format("words.txt"), "words.txt"), (AT_IMPORT, "words.txt"), (CAUGHT, "words.txt"),
     (ELSEWHERE, "words.txt"), (READ.format("data/raw/a.txt"), "data/raw/a.txt"),
     (READ.format("../home.txt"), "~/home.txt"), (DYNAMIC, "rules.py"),
+    # outputs, caches and what is only written
+    (READ.format("data/pools/a.txt"), None), (READ.format(".cache/a.txt"), None), (WRITTEN, None),
 ])  # fmt: skip
 def test_a_file_that_no_row_lists_is_refused(text, name, write):
     write(REPOSITORY | {OWN: text, "../home.txt": "7"})
     result = run_reward()
-    assert result.returncode == 1
-    assert f"mine.py opens {name}, which is no dependency" in result.stderr
-    assert f"`files: [{name}]`" in result.stderr
-    listed = name.replace("~", "..")
-    assert run_reward((listed,)).stdout == "7.0\n"
+    if name is not None:
+        assert result.returncode == 1
+        assert f"mine.py opens {name}, which is no dependency" in result.stderr
+        assert f"`files: [{name}]`" in result.stderr
+        result = run_reward((name.replace("~", ".."),))
+    assert (result.stdout, result.stderr) == ("7.0\n", "")
 
 
 @pytest.mark.parametrize("text", [READ.format("words.txt"), AT_IMPORT, DYNAMIC])
 def test_before_the_dependencies_are_known_none_is_refused(text, write):
     write(REPOSITORY | {OWN: text})
     result = run_reward(program=PAY.replace('"mine")', '"mine", None)'))
-    assert (result.stdout, result.stderr) == ("7.0\n", "")
-
-
-@pytest.mark.parametrize("text", [*map(READ.format, ("data/pools/a.txt", ".cache/a.txt")), WRITTEN])
-def test_outputs_caches_and_what_is_only_written_are_not(text, write):
-    write(REPOSITORY | {OWN: text})
-    result = run_reward()
     assert (result.stdout, result.stderr) == ("7.0\n", "")
 
 
@@ -289,7 +285,8 @@ CHANGES: dict[str, Callable[[], object]] = {
     "default dtype": lambda: torch.set_default_dtype(torch.float64),
     "default device": lambda: torch.set_default_device("meta"),
     "number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
-    "deterministic mode": lambda: torch.use_deterministic_algorithms(True),
+    "deterministic mode": lambda: torch.use_deterministic_algorithms(
+        not torch.are_deterministic_algorithms_enabled()),
     "autocast of cpu": lambda: torch.set_autocast_enabled("cpu", True),
     "autocast of cuda": lambda: torch.set_autocast_enabled("cuda", True),
     "precision of float32 products": lambda: torch.set_float32_matmul_precision("high"),

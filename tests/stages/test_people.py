@@ -3,15 +3,13 @@
 Files and what becomes of them are in test_people.yaml.
 """
 
-import gzip
-import json
 from pathlib import Path
 
 import pytest
 import stage_inputs
 from cached_hub import cache_dataset
 from ruamel.yaml import YAML
-from stage_inputs import RAW_SOLUTION, ROOT, list_raw_pairs
+from stage_inputs import RAW_SOLUTION, list_raw_pairs
 
 from stages import rows
 from stages.models import model_tokenizer
@@ -22,7 +20,6 @@ from stages.records.steps import StepLabels, split_steps
 from stages.rows import DATA, PROMPTS
 
 TABLES = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-HH = ROOT.parent / "shared/data/hh_rlhf_harmless/test.jsonl.gz"
 NAMES = {"prompt": "prompt", "chosen": "chosen", "rejected": "rejected", "probability": None}
 LIMITS = {"licence": "MIT", "max_bad_share": 0.6, "max_long_share": 0.5}
 PRESETS = {
@@ -146,23 +143,6 @@ def test_step_labels_of_the_hub_are_read(tmp_path, monkeypatch):
     assert (row.id, row.steps, bad) == ("r", ["2 + 2 = 4\n", "#### 4"], [])
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not HH.is_file(), reason="HH-RLHF is not at ../shared/data/hh_rlhf_harmless")
-def test_hh_rlhf_harmless_comes_in_whole():
-    """2,312 rows: 5 differ before the last turn, 4 have an empty answer; the rest are pairs."""
-    (DATA / "raw/hh").symlink_to(HH.parent)
-    train, heldout, _, metrics = read(
-        "label_people", "raw/hh/test.jsonl.gz", columns=NAMES | {"prompt": None},
-        heldout_share=0.2, max_tokens=100_000, max_bad_share=0.005,
-    )  # fmt: skip
-    assert (metrics["rows"], len(train) + len(heldout)) == (2312, 2303)
-    assert metrics["quarantined"] == {"empty answer": 4, "no common prompt": 5}
-    raw = [json.loads(line) for line in gzip.decompress(HH.read_bytes()).splitlines()]
-    whole = {(row["chosen"].strip(), row["rejected"].strip()) for row in raw}
-    together = [(row.prompt + row.chosen, row.prompt + row.rejected) for row in [*train, *heldout]]
-    assert sum((a.strip(), b.strip()) in whole for a, b in together) > 2000
-
-
 def test_a_solution_is_tokenised_step_by_step_and_cut_where_scoring_cuts_its_tokens():
     words = model_tokenizer.load_tokenizer(rows.locate_policy(rows.BASE, 0))
     steps = ["2 + 2:\n\n 4 - 1", "#### 4\n4"]
@@ -180,15 +160,3 @@ def test_a_solution_is_tokenised_step_by_step_and_cut_where_scoring_cuts_its_tok
     assert metrics["cut_at_separator"] == {"solutions": 1, "steps": 3 - 1}
     assert metrics["labels"] == {"steps": 6, "labelled": 4, "wrong": 2, "mean": 0.5}
     assert bad == []
-
-
-def test_a_problem_is_on_one_side_whoever_else_is_in_the_file():
-    sides = {}
-    for count in (40, 30):
-        several = [RAW_SOLUTION | {"id": f"r{n}-{i}", "problem": f"{n}?"}
-                   for n in range(count) for i in "ab"]  # fmt: skip
-        train, heldout, *_ = read_raw("steps_people", several, heldout_share=0.25)
-        sides[count] = {row.prompt for row in train}, {row.prompt for row in heldout}
-        assert not sides[count][0] & sides[count][1]
-        assert 0 < len(sides[count][1]) < count / 2
-    assert all(few <= many for few, many in zip(sides[30], sides[40], strict=True))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from chat_tokenizers import make_tokenizer
 from ruamel.yaml import YAML
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import AutoTokenizer, LlamaConfig, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, LlamaConfig
 
 from stages import prepare_data
 from stages.records import lines
@@ -22,10 +22,6 @@ DATA, MODEL = Path("data"), Path("model")
 GSM8K = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k"
 TINY = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_size": 32,
         "max_length": 2048, "vocab_size": 800}  # fmt: skip
-CHAT = (
-    "{% for message in messages %}<|start|>{{ message['role'] }}\n{{ message['content'] }}<|stop|>"
-    "{% endfor %}{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -74,33 +70,14 @@ def files() -> dict[str, bytes]:
             if {"runs", "journals"}.isdisjoint(name.parts)}  # fmt: skip
 
 
-def save_tokenizer(kind: str, added: str = "", vocab_size: int = 32000) -> None:
-    """A byte-level tokenizer as Llama's (adds BOS), GPT-2's (adds nothing) or a chat model's."""
-    specials = {
-        "llama": {"bos_token": "<s>", "eos_token": "</s>"},
-        "gpt2": {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"},
-        "chat": {"eos_token": "<|stop|>", "pad_token": "<|pad|>"},
-    }[kind]
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    names = sorted({*specials.values(), *(["<|start|>"] if kind == "chat" else [])})
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=names, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(["What is 2 plus 3? 2 + 3 = 5"], trainer)
-    if kind == "llama":
-        begin = [("<s>", tokenizer.token_to_id("<s>"))]
-        tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=begin)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials)
-    fast.chat_template = CHAT if kind == "chat" else None
-    fast.add_tokens([added] if added else [])
-    fast.save_pretrained(MODEL)
+def save_tokenizer(kind: str, added: str = "") -> None:
+    """A model's folder with a tokenizer, which may have a token more than the model."""
+    tokenizer = make_tokenizer(kind)
     LlamaConfig(
-        num_hidden_layers=1, architectures=["LlamaForCausalLM"],
-        vocab_size=len(fast) - 1 if added else vocab_size,
+        num_hidden_layers=1, architectures=["LlamaForCausalLM"], vocab_size=len(tokenizer)
     ).save_pretrained(MODEL)  # fmt: skip
+    tokenizer.add_tokens([added] if added else [])
+    tokenizer.save_pretrained(MODEL)
     save_file({"none": torch.zeros(1)}, MODEL / "model.safetensors")
 
 
@@ -119,15 +96,14 @@ def test_a_generated_source_is_prepared_the_same_each_time():
     assert prepare(source=source, seed=1)["sha256"] != card["sha256"]
 
 
-CHAT_PROMPT = "<|start|>user\nSolve: {question}<|stop|><|start|>assistant\n"
+CHAT_PROMPT = "<|im_start|>user\nSolve: {question}<|im_end|>\n<|im_start|>assistant\n"
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [(None, "Solve: {question}\n"), ("llama", "<s>Solve: {question}\n"),
-     ("gpt2", "Solve: {question}\n"), ("chat", CHAT_PROMPT)],
-)  # fmt: skip
-def test_tokens_decode_to_the_text_that_the_model_reads_and_end_with_its_end(kind, expected):
+@pytest.mark.parametrize(("kind", "expected", "end"), [
+    (None, "Solve: {question}\n", "<|end|>"), ("plain", "<s>Solve: {question}\n", "</s>"),
+    ("qwen_base", CHAT_PROMPT, "<|im_end|>"),
+])  # fmt: skip
+def test_tokens_decode_to_the_text_that_the_model_reads_and_end_with_its_end(kind, expected, end):
     if kind:
         save_tokenizer(kind)
     write(make_rows())
@@ -139,16 +115,16 @@ def test_tokens_decode_to_the_text_that_the_model_reads_and_end_with_its_end(kin
         assert tokenizer.decode(row.prompt_ids) == row.prompt
         # One begin-of-sequence token, and only where the tokenizer starts with one.
         begins = sum(token == tokenizer.bos_token_id for token in row.prompt_ids)
-        assert begins == (kind == "llama")
+        assert begins == (kind == "plain")
     assert {row.id for row in demonstrations()} == {*train}
     for row in demonstrations():
         assert row.prompt_ids == train[row.id].prompt_ids
         assert tokenizer.decode(row.completion_ids[:-1]) == row.completion
-        assert row.completion_ids[-1] == tokenizer.eos_token_id
+        assert tokenizer.decode(row.completion_ids[-1:]) == end
         assert row.completion.endswith(f"#### {train[row.id].answer}")
     assert tokenizer.pad_token_id is not None
     assert (card["extraction_rate"], card["solutions_that_state_the_answer"]) == (1.0, 1.0)
-    if kind != "llama":
+    if kind != "plain":
         return
     first = files()  # where the tokenizer lay changes nothing
     shutil.move("model", "elsewhere")
@@ -161,10 +137,8 @@ def test_a_row_of_every_bad_kind_is_quarantined_with_file_line_and_reason():
     kinds = {
         b'{"question": "\xff", "answer": "4"}': "not UTF-8",
         b'{"question": "Why? <|end|>", "answer": "4"}': "special token",
-        b'{"question": "' + b"long " * 200 + b'", "answer": "4"}': "over-long prompt",
-        b'{"id": "mine-000001", "question": "Twice?", "answer": "4"}': "duplicate id",
         b"{": "not JSON",
-    }  # fmt: skip
+    }
     Path("mine.jsonl").write_bytes(Path("mine.jsonl").read_bytes() + b"\n".join(kinds))
     card = prepare()
     bad = [*lines.read_lines(prepare_data.PREPARED / "quarantine.jsonl", BadRow)]
@@ -186,16 +160,9 @@ def test_an_overlong_solution_is_left_out_only_where_it_would_be_imitated():
     assert {*card["quarantined"]} <= {"over-long solution"}
 
 
-def test_solutions_in_another_form_are_refused_and_nothing_written():
-    write(make_rows())
-    with pytest.raises(ValueError, match=r"data\.answer_forms"):
-        prepare(answer_forms=["boxed"])
-    assert not (prepare_data.PREPARED / "data_card.json").exists()
-
-
 @pytest.mark.parametrize("where", ["question", "solution"])
 def test_a_token_without_an_embedding_is_refused_wherever_it_stands(where):
-    save_tokenizer("gpt2", added="xyzzy")
+    save_tokenizer("plain", added="xyzzy")
     write(make_rows())
     prepare(model="model")  # no text has it
     write([row | {where: f"xyzzy {row[where]}"} for row in make_rows()])
@@ -205,7 +172,7 @@ def test_a_token_without_an_embedding_is_refused_wherever_it_stands(where):
 
 @pytest.mark.parametrize(("solved", "has_length"), [(0, False), (1, False), (400, True)])
 def test_lengths_do_not_follow_from_a_few_solutions(solved, has_length):
-    save_tokenizer("llama")
+    save_tokenizer("plain")
     write([*make_rows(400)[:solved], *make_rows(400, solution=None)[solved:]])
     card = prepare(model="model")
     facts = json.loads((DATA / "prompts/facts.json").read_text())

@@ -26,12 +26,16 @@ OLD = [1.2, 0.0, 1.0, 0.2]
 SEEDS = (0, 1)
 
 
-def write_rule(name, **weights):
+def compose(**weights):
     components = {kind: {"value": {"kind": kind}, "weight": weight, "cap": None,
                          "normalise": "none"} for kind, weight in weights.items()}  # fmt: skip
-    composition = Composition.model_validate({"components": components, "combine": "sum"})
-    content = RewardFile(kind="rule", model=None, composition=composition,
-                         aggregate=reward_file.MEAN, own=None, own_digest=None)  # fmt: skip
+    return {"components": components, "combine": "sum"}
+
+
+def write_rule(name, **weights):
+    content = RewardFile(kind="rule", model=None, own=None, own_digest=None,
+                         composition=Composition.model_validate(compose(**weights)),
+                         aggregate=reward_file.MEAN)  # fmt: skip
     (DATA / "rewards" / name).mkdir(parents=True)
     reward_file.write_reward(DATA / "rewards" / name, content)
 
@@ -77,10 +81,8 @@ def test_each_completion_of_each_seed_has_both_rewards():
     assert [text for text in ("2 + 3?", "1.2 → -1") if text not in page] == []
     with pytest.raises(ValueError, match="out exists"):
         run()
-    content = {"components": {"answer": {"value": {"kind": "answer"}, "weight": 0.5, "cap": None,
-                                         "normalise": "none"}}, "combine": "sum"}  # fmt: skip
     with Path("stages/presets.yaml").open("a") as file:  # as it is now
-        file.write(f"\nhalf: {json.dumps(content)}\n")
+        file.write(f"\nhalf: {json.dumps(compose(answer=0.5))}\n")
     rows = run("--reward", "presets/half", folder="half")
     assert [row.new for row in rows] == [0.5, 0.0, 0.5, 0.0] * 4
 
@@ -107,36 +109,25 @@ def test_punishments_of_the_preset_are_paid_with_any_reward():
     assert [row.new for row in other] == [-1.0, -0.5, -0.5, -2.0] * 2
 
 
-@pytest.mark.parametrize(("words", "mentions"), [
-    (("sft",), "sft"), (("rl", "--reward", "unknown"), "unknown"),
-    (("rl", "--reward", "presets/judge"), "presets/judge is no preset of `by: rule`"),
+def empty_completions():
+    (DATA / f"policies/rl/training/{SEEDS[0]}/rollouts.jsonl").write_text("")
+
+
+@pytest.mark.parametrize(("edit", "words", "mentions"), [
+    (list, ("sft",), "sft"), (list, ("rl", "--reward", "unknown"), "unknown"),
+    (list, ("rl", "--reward", "presets/judge"), "presets/judge is no preset of `by: rule`"),
+    (empty_completions, ("rl",), "empty: `dvc checkout data/policies/rl/training`"),
 ])  # fmt: skip
-def test_what_cannot_be_rewarded_again_is_refused(words, mentions):
+def test_what_cannot_be_rewarded_again_is_refused(edit, words, mentions):
+    edit()
     with pytest.raises(ValueError, match=mentions):
         rescore.main(*words)
-
-
-def test_an_empty_file_of_completions_is_refused():
-    (DATA / f"policies/rl/training/{SEEDS[0]}/rollouts.jsonl").write_text("")
-    with pytest.raises(ValueError, match=r"empty: `dvc checkout data/policies/rl/training`"):
-        rescore.main("rl", "--reward", "rewards/terse")
 
 
 def make_row(index, old, new):
     return Rescored(seed=0, step=0, id="p", index=index, question="<b>?</b>", answer="5",
                     completion="<script>alert(1)</script>\x1b[31m", correct=True,
                     correct_now=index == 0, old=old, new=new)  # fmt: skip
-
-
-@pytest.mark.parametrize(("rewards", "number"), [
-    # means 1 and 3: the first is at the second mean, the second at the first
-    ([(0.0, 3.0), (1.0, 1.0), (2.0, 5.0)], 0), ([(0.0, 9.0), (1.5, 0.0), (1.5, 0.0)], 3),
-    # the mean of three times 0.1 is not 0.1 in floating point, and nobody is above it
-    ([(0.1, 0.0), (0.1, 1.0), (0.1, 2.0)], 0),
-])  # fmt: skip
-def test_completions_change_sides_of_the_mean(rewards, number):
-    rows = [make_row(index, *pair) for index, pair in enumerate(rewards)]
-    assert len(rescored.find_flips(rows)) == number
 
 
 def test_the_page_shows_changed_verdicts_and_escapes_what_models_wrote(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace as Section
 
 import pytest
@@ -10,6 +11,7 @@ from step_memory import EMBEDDED, make_trial
 from tiny_checkpoints import compute
 from transformers import LlamaConfig
 
+from stages.config import read_yaml
 from stages.models import model_tokenizer
 from stages.planning import checkup, cost, speed
 from stages.planning.checkup import GIB, Machine, Model
@@ -18,6 +20,7 @@ from stages.planning.jobs import Data, Plan, Stage, Work
 from stages.planning.speed import Arithmetic, Cost, Rates
 from stages.runtime import machine
 
+TABLES = read_yaml(Path(__file__).with_suffix(".yaml"))
 GPU = Machine(name="a GPU", bytes=80 * GIB, is_gpu=True)
 CPU = Machine(name="a CPU", bytes=10 * GIB, is_gpu=False)
 PINNED, NATIVE = Arithmetic("float32", "pinned"), Arithmetic("float32", "native")
@@ -30,30 +33,18 @@ REQUEST = {"base": json.loads(BASE.to_json_string(use_diff=False)), "lora": {"ra
     "completion": 5, "batch_size": 4}  # fmt: skip
 
 
-LIMITS = [
-    # files of control groups, /proc/self/cgroup -> GiB and processors of a machine with more
-    ({"memory.max": "max", "cpu.max": "max 100000"}, "0::/", (None, None)),
-    ({"memory.max": f"{3 * GIB}", "cpu.max": "250000 100000"}, "0::/", (3, 2)),
-    ({"a/memory.max": f"{2 * GIB}", "a/b/memory.max": "max", "a/b/cpu.max": "50000 100000"},
-     "0::/a/b", (2, 1)),  # the limit of a group around it; half a processor
-    ({"memory.max": f"{GIB}"}, "4:memory:/a\n0::/", (1, None)),  # beside version 1
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("files", "groups", "limits"), LIMITS)
-def test_memory_and_processors_are_those_of_the_container(
-    files, groups, limits, tmp_path, monkeypatch
-):
-    for name, text in files.items():
+@pytest.mark.parametrize("case", TABLES["limits"], ids=lambda case: case["groups"])
+def test_memory_and_processors_are_those_of_the_container(case, tmp_path, monkeypatch):
+    for name, text in case["files"].items():
         (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "groups" / name).write_text(f"{text}\n")
-    (tmp_path / "of_process").write_text(groups)
+    (tmp_path / "of_process").write_text(case["groups"])
     monkeypatch.setattr(machine, "GROUPS", tmp_path / "groups")
     monkeypatch.setattr(machine, "OF_PROCESS", tmp_path / "of_process")
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: range(8))
     monkeypatch.setattr(machine.os, "sysconf", {"SC_PAGE_SIZE": GIB, "SC_PHYS_PAGES": 64}.get)
-    assert machine.count_bytes() == (limits[0] or 64) * GIB
-    assert machine.count_processors() == (limits[1] or 8)
+    assert machine.count_bytes() == case["gib"] * GIB
+    assert machine.count_processors() == case["processors"]
 
 
 # --- rates of passes

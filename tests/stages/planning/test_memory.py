@@ -52,27 +52,6 @@ def test_a_policy_that_waits_for_its_value_model_is_planned_as_it_is_trained():
     assert waiting == at_once
 
 
-HELD = [
-    # entry point, changes of the preset; weights in memory, gradients and moments as weights
-    ("train_sft", {}, 4), ("train_sft", {"name": "forward_kl"}, 4 + 1), ("train_dpo", {}, 4),
-    ("train_grpo", {}, 4 + 1),
-]  # fmt: skip
-HELD_SLOW = [
-    ("train_grpo", {"name": "opd"}, 4 + 1), ("train_grpo", {"name": "self_distillation"}, 4 + 1),
-    # policy and value model, whose gradients come after each other; reference and reward model
-    ("train_ppo", {}, 2 * 3 + 1 + 2),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("entry_point", "preset", "number"),
-    [*HELD, *(pytest.param(*row, marks=pytest.mark.slow) for row in HELD_SLOW)])  # fmt: skip
-def test_a_step_of_few_tokens_holds_its_models(entry_point, preset, number):
-    trial = make_trial(entry_point, EMBEDDED, rows=1, preset=preset)
-    peak = predict(replace(trial, prompt=2, completion=2, samples=2))
-    weights = sum(weight.nbytes for weight in LlamaForCausalLM(trial.base).parameters())
-    assert number < peak / weights < number + 0.5
-
-
 def test_an_optimizer_step_has_two_micro_batches_of_a_process():
     # 64 tokens a row, 256 a micro-batch.
     trial = make_trial("train_sft", EMBEDDED, num_processes=3)
