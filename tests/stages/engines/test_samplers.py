@@ -11,10 +11,21 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from several_processes import Trial
-from tiny_checkpoints import EOS, FAMILIES, PAD, build, load, load_exact, plain_logprobs, random_ids
+from tiny_checkpoints import (
+    EOS,
+    FAMILIES,
+    PAD,
+    VOCAB,
+    build,
+    load,
+    load_exact,
+    plain_logprobs,
+    random_ids,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 from vllm_installed import build_llama, needs_vllm
@@ -211,6 +222,21 @@ def test_training_with_a_sampler_of_another_temperature_is_refused(monkeypatch):
     monkeypatch.setattr(TransformersSampler, "sample", sample_colder)
     with pytest.raises(ValueError, match="other weights, temperature or tokenizer"):
         Trial("grpo", max_tokens=24)()
+
+
+def test_frequencies_of_sampled_tokens_are_the_tempered_probabilities():
+    model, number = load("llama").eval(), 4000
+    (drawn,) = make_engine(model, max_batch=number).sample(
+        [PROMPTS[0]], [7], num_samples=number, temperature=2.0, max_new_tokens=1
+    )
+    counts = np.bincount([sample.token_ids[0] for sample in drawn], minlength=VOCAB)
+    logits = model(torch.tensor([PROMPTS[0]])).logits[0, -1]
+    expected = number * (logits / 2.0).softmax(-1).detach().numpy()
+    common = expected >= 5
+    assert common.sum() > 5, "a distribution worth testing"
+    statistic = ((counts - expected)[common] ** 2 / expected[common]).sum()
+    # Chi-square with about `common.sum()` degrees of freedom: mean n, standard deviation sqrt(2n).
+    assert statistic < common.sum() + 4 * np.sqrt(2 * common.sum())
 
 
 def test_a_draw_worked_by_hand():
