@@ -162,7 +162,7 @@ def test_where_nothing_can_be_drawn_there_are_plain_lines(options, environment, 
     command = [sys.executable, "-c", start, "dvc", *options, "--", *COMMAND]
     settings = ENVIRONMENT | {"DVC_STAGE": "train@another"} | environment
     if environment:
-        output = run_on_terminal(command, tmp_path, 80, settings)
+        output, _, _ = run_on_terminal(command, tmp_path, 80, settings).rpartition("\r\n")
     else:
         output = subprocess.check_output(
             command, cwd=tmp_path, env=os.environ | settings, stderr=subprocess.STDOUT, text=True
