@@ -71,6 +71,8 @@ def sync_entries(entries: list[Entry], studies: Sequence[Entry] = ()) -> tuple[i
             with store.naming_refusals("the whole, its manifest"):
                 is_whole = len(runs) == num_records
                 added += sync_manifest(target, entries, runs, is_whole=is_whole)
+                for entry in entries:  # an undone change has its manifest already
+                    _log_evaluation(target, entry, runs)
         for entry in studies:
             if (record := lockfile.read_record(entry)) is not None:
                 with store.naming_refusals(entry.stage):
@@ -140,8 +142,6 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs, *, is_whole: b
     numbers["run/seconds"] = sum(record["seconds"] or 0.0 for record in new.values())
     store.log_numbers(run_id, numbers, ended)
     store.set_tags(run_id, tags)
-    for entry in entries:
-        _log_evaluation(store, entry, runs)
     if is_whole:
         store.complete(run_id, ended)
     return True

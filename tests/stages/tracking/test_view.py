@@ -174,7 +174,9 @@ def test_a_change_adds_what_was_executed_and_its_reversal_adds_nothing() -> None
     assert headlines.find_best() == Path("data/policies/sft/model/1")
     evaluate(made, "dpo", 0.5)
     assert sync() == 0
-    assert set(View().runs()) == set(runs)
+    undone = View().runs()
+    assert set(undone) == set(runs)
+    assert undone["train dpo"].data.metrics["accuracy"] == 0.5
     # a stage executed once more, with the same results, comes below the manifest that there is
     record = lockfile.read_entries()[4].record
     again = record.with_name(record.name + "3")
