@@ -56,9 +56,13 @@ def test_a_report_takes_the_place_of_the_one_before(study, tmp_path: Path):
     for path in (report / "plots/new.svg", folder / "plots/old.svg"):
         path.parent.mkdir(parents=True)
         path.touch()
+    (tmp_path / "params.yaml").write_text("policies: {grpo: {}}")
     study.copy_results(tmp_path)
     assert [path.name for path in folder.rglob("*.svg")] == ["new.svg"]
     assert not (tmp_path / "sums").exists()
+    (tmp_path / "params.yaml").write_text("policies: {grpo: {}, grpo-long: {}, sft-long: {}}")
+    study.copy_results(tmp_path)
+    assert (tmp_path / "long/plots/new.svg").exists()
 
 
 def read_study() -> Any:
@@ -80,8 +84,10 @@ def test_each_part_has_the_rows_before_it_and_all_that_its_own_are_made_from(stu
     assert sums["policies"] == {"as-is", "grpo-sums"}
     assert sums["environments"] == {"sums"}
     assert all(not sums[table] for table in ("rewards", "pools", "pairs"))
+    long = list_rows(study.select_long(read_study()))
+    assert long["policies"] == {"sft", *study.LONG_POLICIES}
     every = list_rows(read_study())
-    assert {table: before[table] | sums[table] for table in study.TABLES} == every
+    assert {table: before[table] | sums[table] | long[table] for table in study.TABLES} == every
 
 
 @pytest.mark.parametrize(
@@ -90,6 +96,7 @@ def test_each_part_has_the_rows_before_it_and_all_that_its_own_are_made_from(stu
         ("core", "dvc repro"),
         ("rates", "dvc repro evaluate"),
         ("sums", "dvc repro play"),
+        ("long", "dvc repro"),
         ("rates --force train", "dvc repro --force train"),
         ("rates --gpu -j 3", "flows.local -j 3 evaluate"),
         ("core --max-parallel 2 train", "flows.local -j 2 train"),

@@ -4,10 +4,12 @@
     python run.py                       all parts
     python run.py rates                 GRPO, DPO and PPO with each of the rates to choose from
     python run.py sums                  GRPO in an environment of sums, before and after
+    python run.py long                  GRPO of 120 steps, beside SFT on as many tokens
     python run.py core -j 3             three stages side by side, by flows.local
     python run.py core --gpu            with the sizes of a large GPU
-    python run.py results               the report is copied to results/, which is committed, and
-                                        the comparison of the sums to sums/
+    python run.py results               the report is copied to results/, or to long/ if it is of
+                                        that run, and the comparison of the sums to sums/; all
+                                        three are committed
     python run.py core --data <folder>  with SVAMP.json(.gz) and GSM8K's test.jsonl(.gz) of a folder
 
 Run it again after a kill: `dvc repro` goes on. A part contains the rows of the parts before it, and
@@ -78,6 +80,12 @@ CHOICE = {
 size by the root of the number of parameters."""
 SUMS = "sums"
 """Separate run: the model as it is, and after GRPO, in an environment of sums."""
+LONG = "long"
+"""Separate run: GRPO of five times as many steps, and SFT on as many tokens."""
+LONG_POLICIES = ("grpo", "grpo-long", "sft-long")
+FAST_CPU = {"dtype": "bfloat16", "rounding": "native"}
+"""Keys of `compute` in the separate run `LONG`, which takes hours: a training step takes half as
+long on a CPU with bfloat16 instructions, and its bits hold on processors of one kind."""
 LAST_STAGE = {RATES: "evaluate", SUMS: "play"}
 """Separate run -> its last stage, which has the results."""
 LARGE_GPU: dict[str, dict[str, int | str]] = {
@@ -104,7 +112,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument(
-        "part", nargs="?", choices=[*PARTS, *LAST_STAGE, RESULTS], default=[*PARTS][-1]
+        "part", nargs="?", choices=[*PARTS, *LAST_STAGE, LONG, RESULTS], default=[*PARTS][-1]
     )
     parser.add_argument("--data", type=Path, metavar="FOLDER")
     parser.add_argument("--gpu", action="store_true", help="sizes of a large GPU")
@@ -124,6 +132,8 @@ def main() -> None:
             params = vary_rate(study)
         case "sums":
             params = select_sums(study)
+        case "long":
+            params = select_long(study)
         case part:
             params = select_rows(study, list_parts(part))
     for section, sizes in (LARGE_GPU if arguments.gpu else {}).items():
@@ -148,14 +158,17 @@ def make_yaml() -> YAML:
 def copy_results(folder: Path) -> None:
     """Replace the committed report, and the comparison of the sums with its lock.
 
-    Each by that in `folder`, if computed; a ValueError if neither is.
+    Each by that in `folder`, if computed; a ValueError if neither is. The report of the run `LONG`
+    has a folder of its own.
     """
     report, sums = folder / "data/report", folder / "data/episodes/sums-grpo"
     if not (report.exists() or sums.exists()):
         raise ValueError(f"expected {report} or {sums}, found neither: run a part first")
     if report.exists():
-        shutil.rmtree(folder / RESULTS, ignore_errors=True)
-        shutil.copytree(report, folder / RESULTS)
+        policies = YAML(typ="safe").load(folder / "params.yaml")["policies"]
+        target = folder / (LONG if policies.keys() >= {*LONG_POLICIES} else RESULTS)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(report, target)
     if sums.exists():
         params = select_sums(YAML(typ="safe").load(folder / "study.yaml"))
         (played,) = read_episodes(
@@ -256,6 +269,13 @@ def select_sums(params: dict[str, Any]) -> dict[str, Any]:
     """
     rows = [f"episodes/{name}" for name in params["episodes"] if name.startswith(f"{SUMS}-")]
     return keep_rows(params, rows) | {"baseline": "as-is"}
+
+
+def select_long(params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters with SFT, GRPO of 24 and of 120 steps, and SFT that goes on."""
+    params = keep_rows(params, [f"policies/{name}" for name in LONG_POLICIES])
+    params["compute"] |= FAST_CPU
+    return params
 
 
 def vary_rate(params: dict[str, Any]) -> dict[str, Any]:
