@@ -208,7 +208,8 @@ def test_a_warning_where_both_sides_end_below_the_reference(chosen, rejected, fe
     summary = preference.summarise(history)
     assert summary["both_logprobs_fell"] is bool(caplog.messages) is fell
     assert summary["trained_tokens"] == 2 * len(chosen)
-    assert summary["final_chosen_log_ratio"] == (chosen[-1] if chosen else None)
+    ends = [summary[f"final_{side}_log_ratio"] for side in ("chosen", "rejected")]
+    assert ends == [side[-1] if side else None for side in (chosen, rejected)]
 
 
 # --- Reward models
@@ -325,6 +326,10 @@ def test_agreement_of_scores_with_labels_and_the_truth_by_hand():
     assert (with_more["labels"], with_more["truth"]) == (result["labels"], result["truth"])
     unknown = [dataclasses.replace(row, true_labels=None) for row in rows]
     assert measure_quality(unknown, scores, SOFT)["truth"] == {"steps": 0}
+    # Scores that know only the problem.
+    rows = [labelled([1.0, 1.0, 0.0], "a"), labelled([0.0, 0.0, 1.0], "b")]
+    result = measure_quality(rows, [[0.9] * 3, [0.1] * 3], SOFT)["labels"]
+    assert (result["auroc"], result["auroc_within_problem"]) == (pytest.approx(6 / 9), 0.5)
 
 
 def test_the_share_of_solutions_whose_last_step_alone_is_lowest():

@@ -14,7 +14,12 @@ import torch
 from collated import collate
 from ruamel.yaml import YAML
 from tiny_checkpoints import BLOCKS, CPU, PAD, build, compute, plain_logprobs
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+)
 
 from stages.engines import growing_cache, transformers
 from stages.engines.transformers import TransformersSampler
@@ -51,13 +56,13 @@ DROPOUT = dict.fromkeys(
 )  # fmt: skip
 
 
-def tiny(name: str) -> PreTrainedModel:
+def tiny(name: str, auto_class: Any = AutoModelForCausalLM) -> PreTrainedModel:
     row = ARCHITECTURES[name]
     torch.manual_seed(0)
     dropout = DROPOUT if row.has_dropout else {"attention_dropout": 0.0}
     numbers = BLOCKS | dropout | row.numbers
     config = AutoConfig.for_model(name.partition(",")[0], **numbers)
-    return AutoModelForCausalLM.from_config(config, attn_implementation=row.implementation)
+    return auto_class.from_config(config, attn_implementation=row.implementation)
 
 
 def check_logprobs(model: PreTrainedModel, row_tokens: int) -> None:
@@ -195,10 +200,18 @@ def test_a_model_that_computes_otherwise_is_refused(name):
         assert getattr(model, "logit_factor", 1) == pytest.approx(result, rel=1e-6)
 
 
-def test_checks_are_as_exact_under_autocast():
+def test_a_reward_model_whose_layers_ignore_shared_rows_is_refused():
+    model = tiny("llama, eager", AutoModelForSequenceClassification)
+    policy.prepare_model(model, APART, CPU)
+    with pytest.raises(ValueError, match="pack_tokens"):
+        policy.prepare_model(model, compute(), CPU)
+
+
+def test_checks_are_as_exact_under_autocast_and_less_so_in_bfloat16():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         model = policy.prepare_model(tiny("granite"), compute(), CPU)
     assert model.logit_factor == pytest.approx(0.1, rel=1e-6)
+    growing_cache.check_cache(tiny("llama").bfloat16())
 
 
 ROPES = {
