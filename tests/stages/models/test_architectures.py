@@ -46,6 +46,8 @@ class Architecture:
     has_dropout: bool = False
     only_trained: bool = False
     """Refused only where it is trained."""
+    positions: int = 0
+    """Limit in its text_config, of a model whose own configuration has no numbers of layers."""
 
 
 ROWS = YAML(typ="safe").load(Path(__file__).with_name("architectures.yaml"))
@@ -60,7 +62,7 @@ def tiny(name: str, auto_class: Any = AutoModelForCausalLM) -> PreTrainedModel:
     row = ARCHITECTURES[name]
     torch.manual_seed(0)
     dropout = DROPOUT if row.has_dropout else {"attention_dropout": 0.0}
-    numbers = BLOCKS | dropout | row.numbers
+    numbers = row.numbers if row.positions else BLOCKS | dropout | row.numbers
     config = AutoConfig.for_model(name.partition(",")[0], **numbers)
     return auto_class.from_config(config, attn_implementation=row.implementation)
 
@@ -113,12 +115,15 @@ def test_an_architecture_is_read_as_transformers_reads_it_or_refused(name):
             transformers.make_sampler(model, words, max_batch=4)
     else:
         growing_cache.check_cache(model)
-        check_sampler(model)
+        check_sampler(model, row.positions)
 
 
-def check_sampler(model: PreTrainedModel) -> None:
+def check_sampler(model: PreTrainedModel, positions: int) -> None:
     """Its log-probs are those of whole rows: windows, scales and biases hold in the cache, too."""
     sampler = TransformersSampler(model=model, eos_ids=frozenset(), pad_id=PAD, max_batch=4)
+    if positions:
+        with pytest.raises(ValueError, match=f"{positions} positions"):
+            list(sampler.next_logprobs([[3] * (positions + 1)], [1]))
     prompts = [[3, 9, 2, 8, 4, 17], [5]]
     drawn = sampler.sample(prompts, [0, 1], num_samples=2, temperature=1.0, max_new_tokens=6)
     for prompt, samples in zip(prompts, drawn, strict=True):
