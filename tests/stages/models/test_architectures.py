@@ -212,11 +212,10 @@ def test_a_reward_model_whose_layers_ignore_shared_rows_is_refused():
         policy.prepare_model(model, compute(), CPU)
 
 
-def test_checks_are_as_exact_under_autocast_and_less_so_in_bfloat16():
+def test_checks_are_as_exact_under_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         model = policy.prepare_model(tiny("granite"), compute(), CPU)
     assert model.logit_factor == pytest.approx(0.1, rel=1e-6)
-    growing_cache.check_cache(tiny("llama").bfloat16())
 
 
 ROPES = {
