@@ -3,6 +3,7 @@
 import pytest
 import torch
 from largest_tensor import LargestTensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from stages.algorithms.forward_kl import forward_kl
 from stages.algorithms.logprobs import ChunkLimits, OutputLayer, Term, evaluate_term, token_logprobs
@@ -156,3 +157,13 @@ def test_a_chunk_has_at_least_the_fewest_tokens():
     term = Term(value, lambda *_: hidden, 1.0, 0)
     evaluate_term(term, hidden, OutputLayer(*output), chosen(), ChunkLimits(1, 4))
     assert sizes == [4, 4, 2]
+
+
+def test_the_logits_of_a_large_vocabulary_are_never_in_memory_together():
+    vocab, tokens = 151_936, 16_384
+    with FakeTensorMode(), LargestTensor() as largest:
+        hidden, weight = (torch.empty(n, WIDTH, requires_grad=True) for n in (tokens, vocab))
+        ids = torch.zeros(tokens, dtype=torch.long)
+        logprobs, _ = token_logprobs(hidden, OutputLayer(weight), ids, temperature=1.0)
+        logprobs.sum().backward()
+    assert largest.elements <= tokens * vocab / 8

@@ -309,6 +309,11 @@ def test_a_reply_is_cached_by_all_that_was_sent_and_as_it_was_sent(server: Endpo
     assert {path.suffix for path in files} == {".json"}  # nothing half written
     kept = [json.loads(path.read_text())["answer"]["first"] for path in files]
     assert [[token for token, _ in first] for first in kept].count(["1", " 1", "2"]) == 2
+    for text in ("{", json.dumps({"request": {}, "answer": {"first": []}})):
+        for path in files:  # broken off, or of another request
+            path.write_text(text)
+        with pytest.raises(ValueError, match="delete this file"):
+            judge_messages(connect(server.url, tmp_path), ["x"])
 
 
 @pytest.mark.parametrize("reasoning_tokens", [0, 30])

@@ -175,6 +175,11 @@ def test_a_mismatched_pair_is_a_prompt_with_the_next_rows_completion_in_rotation
     assert mismatched(4) == []
 
 
+def test_a_step_without_rows_of_a_kind_has_no_metrics_of_it():
+    result = kto.mean_by_desirability("x", torch.tensor([1.0, 2.0]), torch.tensor([True, True]))
+    assert result == {"x/chosen": 1.5}
+
+
 def test_the_loss_of_a_sure_pair_is_finite_beside_others_where_its_reverse_is_not():
     """The reference excludes its chosen completion: turned round, the loss is infinite."""
     log, lengths = torch.tensor([-1.0, -2.0]), torch.tensor([3, 3])
@@ -191,7 +196,7 @@ def test_the_loss_of_a_sure_pair_is_finite_beside_others_where_its_reverse_is_no
         ([0.0, -1.0, -2.0], [0.0, 0.5, -5.0], True),
         ([0.0, 1.0, 2.0], [0.0, 0.5, -5.0], False),
         ([0.0, 0.0, -0.05], [0.0, 0.0, -5.0], False),  # less than a tenth of a nat
-        ([-3.0] * 18 + [1.0, 1.0], [-3.0] * 20, False),  # only the end counts
+        ([-3.0] * 18 + [2.0, 0.0], [-3.0] * 20, False),  # only the end counts
         ([], [], False),
     ],
 )
@@ -208,7 +213,9 @@ def test_a_warning_where_both_sides_end_below_the_reference(chosen, rejected, fe
     summary = preference.summarise(history)
     assert summary["both_logprobs_fell"] is bool(caplog.messages) is fell
     assert summary["trained_tokens"] == 2 * len(chosen)
-    assert summary["final_chosen_log_ratio"] == (chosen[-1] if chosen else None)
+    ends = [summary[f"final_{side}_log_ratio"] for side in ("chosen", "rejected")]
+    last = max(1, len(chosen) // 10)
+    assert ends == [sum(x[-last:]) / last if x else None for x in (chosen, rejected)]
 
 
 # --- Reward models
@@ -325,6 +332,10 @@ def test_agreement_of_scores_with_labels_and_the_truth_by_hand():
     assert (with_more["labels"], with_more["truth"]) == (result["labels"], result["truth"])
     unknown = [dataclasses.replace(row, true_labels=None) for row in rows]
     assert measure_quality(unknown, scores, SOFT)["truth"] == {"steps": 0}
+    # Scores that know only the problem.
+    rows = [labelled([1.0, 1.0, 0.0], "a"), labelled([0.0, 0.0, 1.0], "b")]
+    result = measure_quality(rows, [[0.9] * 3, [0.1] * 3], SOFT)["labels"]
+    assert (result["auroc"], result["auroc_within_problem"]) == (pytest.approx(6 / 9), 0.5)
 
 
 def test_the_share_of_solutions_whose_last_step_alone_is_lowest():

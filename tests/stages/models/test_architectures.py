@@ -14,7 +14,12 @@ import torch
 from collated import collate
 from ruamel.yaml import YAML
 from tiny_checkpoints import BLOCKS, CPU, PAD, build, compute, plain_logprobs
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+)
 
 from stages.engines import growing_cache, transformers
 from stages.engines.transformers import TransformersSampler
@@ -41,6 +46,8 @@ class Architecture:
     has_dropout: bool = False
     only_trained: bool = False
     """Refused only where it is trained."""
+    positions: int = 0
+    """Limit in its text_config, of a model whose own configuration has no numbers of layers."""
 
 
 ROWS = YAML(typ="safe").load(Path(__file__).with_name("architectures.yaml"))
@@ -51,13 +58,13 @@ DROPOUT = dict.fromkeys(
 )  # fmt: skip
 
 
-def tiny(name: str) -> PreTrainedModel:
+def tiny(name: str, auto_class: Any = AutoModelForCausalLM) -> PreTrainedModel:
     row = ARCHITECTURES[name]
     torch.manual_seed(0)
     dropout = DROPOUT if row.has_dropout else {"attention_dropout": 0.0}
-    numbers = BLOCKS | dropout | row.numbers
+    numbers = row.numbers if row.positions else BLOCKS | dropout | row.numbers
     config = AutoConfig.for_model(name.partition(",")[0], **numbers)
-    return AutoModelForCausalLM.from_config(config, attn_implementation=row.implementation)
+    return auto_class.from_config(config, attn_implementation=row.implementation)
 
 
 def check_logprobs(model: PreTrainedModel, row_tokens: int) -> None:
@@ -108,12 +115,15 @@ def test_an_architecture_is_read_as_transformers_reads_it_or_refused(name):
             transformers.make_sampler(model, words, max_batch=4)
     else:
         growing_cache.check_cache(model)
-        check_sampler(model)
+        check_sampler(model, row.positions)
 
 
-def check_sampler(model: PreTrainedModel) -> None:
+def check_sampler(model: PreTrainedModel, positions: int) -> None:
     """Its log-probs are those of whole rows: windows, scales and biases hold in the cache, too."""
     sampler = TransformersSampler(model=model, eos_ids=frozenset(), pad_id=PAD, max_batch=4)
+    if positions:
+        with pytest.raises(ValueError, match=f"{positions} positions"):
+            list(sampler.next_logprobs([[3] * (positions + 1)], [1]))
     prompts = [[3, 9, 2, 8, 4, 17], [5]]
     drawn = sampler.sample(prompts, [0, 1], num_samples=2, temperature=1.0, max_new_tokens=6)
     for prompt, samples in zip(prompts, drawn, strict=True):
@@ -193,6 +203,13 @@ def test_a_model_that_computes_otherwise_is_refused(name):
     else:
         policy.prepare_model(model, config, CPU)
         assert getattr(model, "logit_factor", 1) == pytest.approx(result, rel=1e-6)
+
+
+def test_a_reward_model_whose_layers_ignore_shared_rows_is_refused():
+    model = tiny("llama, eager", AutoModelForSequenceClassification)
+    policy.prepare_model(model, APART, CPU)
+    with pytest.raises(ValueError, match="pack_tokens"):
+        policy.prepare_model(model, compute(), CPU)
 
 
 def test_checks_are_as_exact_under_autocast():

@@ -110,6 +110,13 @@ def test_a_talk_of_which_a_template_would_lose_something_is_refused(name):
     assert row["reason"] in result.reason
 
 
+def test_a_reply_follows_the_thought_that_the_prompt_has_begun():
+    tokenizer = make("tool HERMES", "assistant\n' }}", "assistant\n[THINK]\n' }}")
+    ((prompt, completion),) = show(tokenizer, talk("user"))
+    assert prompt.endswith("assistant\n[THINK]\n")
+    assert completion == "\n[/THINK]\n\nFive.<|im_end|>"
+
+
 SECOND = {"role": "user", "content": "\nNo. 2 + 2?"}
 TWO, ONE = [result("3"), result("4", 1)], [result("3")]
 SEVERAL = [ASK, call(3, 4), *TWO, call(5), result("[]")]
@@ -209,7 +216,9 @@ def test_a_reply_is_content_and_calls_or_an_error(name, text, content, arguments
     texts = [json.dumps(part) for part in arguments]
     calls = tuple(ToolCall("add", part, f"call{i:05d}") for i, part in enumerate(texts))
     assert find_form(tokenizer).read(text) == (content, calls)
-    assert len(read(tokenizer, text).get("tool_calls", ())) == len(arguments)
+    message = read(tokenizer, text)
+    assert message.get("content", "") == content
+    assert len(message.get("tool_calls", ())) == len(arguments)
     assert read(tokenizer, "<tool_call>", None)["content"] == "<tool_call>"  # there are no tools
 
 
