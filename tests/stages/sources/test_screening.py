@@ -230,6 +230,7 @@ def test_conversations_that_open_alike_are_split_by_their_whole_text():
     for name, share in {"preference": 0.2, "dev": 0.1, "test": 0.1}.items():
         assert len(splits[name]) / 1500 == pytest.approx(share, abs=0.03), name
     assert splitting.count_split_openings(splits) == 3
+    assert splitting.count_split_openings({"train": splits["train"], "test": []}) == 0
 
 
 @pytest.mark.parametrize(
