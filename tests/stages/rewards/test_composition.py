@@ -16,6 +16,7 @@ from judged_rows import RuleChooser
 from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 
+from stages.loops import rollout_rewards
 from stages.rewards import components, model_components
 from stages.rewards.completion_rewards import (
     CompletionRewards,
@@ -218,6 +219,11 @@ def test_joined_batches_keep_their_order_their_steps_and_their_means():
     assert result.statistics() == {"reward/a": 2.0, "m": pytest.approx(2.0)}  # 1, 1 and 4
     assert result.rewards().tolist() == pytest.approx([2.1, 2.6, 7.0])
     assert join_rewards([CompletionRewards(totals=[1.0])]).step_rewards is None
+
+
+def test_each_completion_is_checked_against_the_gold_answer_of_its_own_prompt():
+    drawn = Answers(["#### 7", "#### 8", "#### 8", "no idea"], ["7", "8"], group_size=2)
+    assert rollout_rewards.check_answers(drawn) == [True, False, True, False]
 
 
 # --- what stops a run
