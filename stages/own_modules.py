@@ -99,6 +99,11 @@ def load_own_module(folder: str, word: str, files: Collection[str] | None = ()) 
     knows; None: DVC knows none yet (before `trace_code`), so nothing is refused.
     """
     name, path = f"stages.{folder}.own.{word}", f"stages/{folder}/own/{word}.py"
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", word):
+        raise ValueError(
+            f"expected the name of a file in stages/{folder}/own/ (lower-case letters, digits and "
+            f"underscores, a letter first), found {word!r}"
+        )
     if files is not None:
         opened_files.watch(PACKAGE / folder / OWN / f"{word}.py", files)
     try:

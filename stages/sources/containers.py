@@ -396,8 +396,9 @@ def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
     """
     decoded = text.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip()
     content = _load_document(path, decoded, first_line)
-    if isinstance(content, RejectedError):
-        raise ValueError(f"{path}: {content}: leave one of the two out")
+    for value in (content, *content.values()) if isinstance(content, dict) else (content,):
+        if isinstance(value, RejectedError):
+            raise ValueError(f"{path}: {value}: leave one of the two out")
     if isinstance(content, dict):
         content = _find_rows(path, content)
     if content and all(_is_message(item) and item.keys() <= MESSAGE_KEYS for item in content):

@@ -368,9 +368,11 @@ def _find_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[tu
         pair_checks.SCALE: columns.score is not None,
         pair_checks.DIFFERENCE: columns.a is not None and columns.score_a is None,
     }  # fmt: skip
-    names = (name for pattern, may_say in patterns.items() if may_say
-             for name in pair_checks.find_columns(tuple(fields), pattern))  # fmt: skip
-    beside = {name: fields[name] for name in names if str(fields[name]).strip() != "chosen"}
+    beside = {
+        name: fields[name] for pattern, may_say in patterns.items() if may_say
+        for name in pair_checks.find_columns(tuple(fields), pattern)
+        if pattern is not pair_checks.WINNER or str(fields[name]).strip().lower() != "chosen"
+    }  # fmt: skip
     if columns.answers is not None and not (columns.scores or columns.ranks):
         column = columns_of.root(columns.answers, fields)
         items = fields[column] if isinstance(fields.get(column), list) else []

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
@@ -68,23 +69,30 @@ class OfRow(Guess):
 class OfProcess(Guess):
     """Draws from the generator of the process, which the last start has seeded."""
 
+    library: Any = random
+
     def keep(self, row, seed: int):
-        random.seed(seed)
+        self.library.seed(seed % 2**32)
 
     def pay(self):
-        return random.random()
+        return self.library.random()
+
+
+class OfNumpy(OfProcess):
+    library = np.random
 
 
 @pytest.mark.parametrize("rows", [ROWS, ROWS[:1]])
-@pytest.mark.parametrize("factory", [OfClass, OfRow, OfProcess])
+@pytest.mark.parametrize("factory", [OfClass, OfRow, OfProcess, OfNumpy])
 def test_state_that_episodes_share_is_refused(factory, rows: list[dict[str, Any]]):
     with pytest.raises(ValueError, match=r"beside others.*row '.' .*turn [12], reward"):
         check_replay(factory, rows, LIMITS, seed=0)
 
 
-def test_an_episode_that_draws_from_the_process_differs_if_replayed_alone():
-    episode = play_script(OfProcess(), ROWS[0], 7, LIMITS)
-    assert replay_episode(OfProcess(), episode, ROWS[0]) is not None
+@pytest.mark.parametrize("factory", [OfProcess, OfNumpy])
+def test_an_episode_that_draws_from_the_process_differs_if_replayed_alone(factory):
+    episode = play_script(factory(), ROWS[0], 7, LIMITS)
+    assert replay_episode(factory(), episode, ROWS[0]) is not None
 
 
 def test_episodes_are_stepped_in_turns_and_each_that_started_is_closed():

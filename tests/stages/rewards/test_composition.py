@@ -16,6 +16,7 @@ from judged_rows import RuleChooser
 from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 
+from stages.loops import rollout_rewards
 from stages.rewards import components, model_components
 from stages.rewards.completion_rewards import (
     CompletionRewards,
@@ -157,6 +158,13 @@ def test_a_value_is_capped_then_scaled_or_the_cap_is_refused(row):
     assert result == pytest.approx(row["paid"], abs=1e-4)
 
 
+def test_a_component_pays_less_than_0_by_its_values_weight_or_scale():
+    capped = part("scorer", cap={"low": 0.0, "high": None})
+    parts = [part(), part(weight=-1.0), part(normalise="batch"), part("scorer"), capped]
+    negative = [Component.model_validate(each).may_be_negative() for each in parts]
+    assert negative == [False, True, True, True, False]
+
+
 def test_the_order_of_components_in_the_file_changes_no_bit():
     weights = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 1e6}
     parts = {name: part("own", weight) for name, weight in weights.items()}
@@ -211,6 +219,11 @@ def test_joined_batches_keep_their_order_their_steps_and_their_means():
     assert result.statistics() == {"reward/a": 2.0, "m": pytest.approx(2.0)}  # 1, 1 and 4
     assert result.rewards().tolist() == pytest.approx([2.1, 2.6, 7.0])
     assert join_rewards([CompletionRewards(totals=[1.0])]).step_rewards is None
+
+
+def test_each_completion_is_checked_against_the_gold_answer_of_its_own_prompt():
+    drawn = Answers(["#### 7", "#### 8", "#### 8", "no idea"], ["7", "8"], group_size=2)
+    assert rollout_rewards.check_answers(drawn) == [True, False, True, False]
 
 
 # --- what stops a run

@@ -209,6 +209,15 @@ def test_dropped_pairs_make_no_preference_and_none_at_all_is_an_error(readings, 
     assert [[row.chosen, row.probability] for row in rows] == expected
 
 
+def test_right_answers_and_lengths_are_by_problem_and_index():
+    asked = [pair("3 + 4 = 7\n#### 7", "#### 9"), pair("#### 7", "x", "b")]
+    right, lengths = judging.correctness_and_lengths(asked)
+    assert right == {("a", 0): True, ("a", 1): False, ("b", 0): True, ("b", 1): False}
+    assert lengths == {("a", 0): 7, ("a", 1): 2, ("b", 0): 2, ("b", 1): 1}
+    unknown = replace(asked[0], prompt=replace(asked[0].prompt, answer=None))
+    assert not any(judging.correctness_and_lengths([unknown])[0].values())
+
+
 # --- attacks
 
 ASKED = [pair("good", "bad", "a"), pair("bad", "good", "b"), pair("same", "same", "c")]

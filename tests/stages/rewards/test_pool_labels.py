@@ -75,6 +75,23 @@ def test_every_pair_comes_once_and_no_completion_again_before_it_must(right, wro
             assert max(map(side.count, side)) == math.ceil(number / size)
 
 
+def test_problems_are_counted_by_what_became_of_them():
+    pools = [
+        [row(0), row(1, "7"), row(2, "8")], [row(0), row(1)], [row(0, "7")],
+        [row(0, cut=True), row(1, "7")],
+    ]  # fmt: skip
+    labelled = [verifier_labels.label_pairs(PROMPT, pool, max_pairs=9, seed=0) for pool in pools]
+    assert verifier_labels.summarise_pairs(labelled) == {
+        "problems": 4, "problems_with_pairs": 1, "problems_all_correct": 1,
+        "problems_all_wrong": 1, "problems_right_only_cut": 1, "pairs": 2,
+        "mean_length_chosen": 2.0, "mean_length_rejected": 2.0,
+    }  # fmt: skip
+    kept = verifier_labels.select_demonstrations(PROMPT, pools[1], max_kept=2, seed=0)
+    assert verifier_labels.summarise_demonstrations([kept, []], 8) == {
+        "problems": 2, "problems_with_any": 1, "kept": 2, "share": 0.25,
+    }  # fmt: skip
+
+
 PAIRS = make_pairs(40, probability=0.9)
 
 

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 
 from stages.rewards.answer_checker import is_correct
+from stages.rewards.feedback.principles import CORRECT
 from stages.rewards.feedback.prompts import OPTIONS
 from stages.rewards.step_solutions import true_step_labels
 from stages.sources import catalogue, feedback_tasks, reasoning_gym, splitting, word_problems
@@ -191,6 +192,8 @@ def test_the_better_answer_is_the_right_one_and_neither_place_nor_length_tells()
     assert sum(row.reply == OPTIONS[0] for row in rows) == pytest.approx(400, abs=5 * 14.2)
     # One wrong answer of five is a guess, which is shorter.
     assert sum(first == second for first, second in lengths) / 800 == pytest.approx(0.8, abs=0.05)
+    principles = {row.message.split(":")[0].removeprefix("Judge ") for row in rows}
+    assert principles == {principle.name for principle in CORRECT}
 
 
 def test_critiques_are_of_what_is_shown_and_revisions_are_right():

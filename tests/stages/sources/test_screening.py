@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from stages.records.preferences import Preference, RawPreference
 from stages.records.problems import BadRow, Demonstration, Problem, Prompt, Turn
-from stages.records.steps import RawSteps
+from stages.records.steps import RawSteps, StepLabels
 from stages.records.transcripts import earlier_turns, render_question, render_transcript
 from stages.sources import (
     catalogue,
@@ -230,6 +230,7 @@ def test_conversations_that_open_alike_are_split_by_their_whole_text():
     for name, share in {"preference": 0.2, "dev": 0.1, "test": 0.1}.items():
         assert len(splits[name]) / 1500 == pytest.approx(share, abs=0.03), name
     assert splitting.count_split_openings(splits) == 3
+    assert splitting.count_split_openings({"train": splits["train"], "test": []}) == 0
 
 
 @pytest.mark.parametrize(
@@ -284,6 +285,16 @@ def test_pairs_that_open_alike_are_on_one_side_and_not_of_the_test():
     assert {*some["heldout"]} <= {*sides["heldout"]}
     with pytest.raises(ValueError, match="1 rows"):
         preference_files.split_pairs(pairs[:1], 0.5)
+
+
+def test_solutions_of_a_problem_are_on_one_side():
+    labels = StepLabels(id="", index=0, prompt="", prompt_ids=[], steps=["a"], step_ids=[[1]],
+                        labels=[1.0], num_completions=[0], true_labels=None, correct=None,
+                        source="")  # fmt: skip
+    rows = [replace(labels, prompt=f"{text}{i}") for i in range(200) for text in ("say ", "SAY  ")]
+    held = [row.prompt.split() for row in step_files.split_solutions(rows, 0.5)["heldout"]]
+    small, capital = ({number for word, number in held if word == case} for case in ("say", "SAY"))
+    assert small == capital
 
 
 @pytest.mark.parametrize("case", TABLES["cuts"])
