@@ -136,6 +136,16 @@ def test_a_push_that_breaks_off_leaves_no_entry_and_is_done_again(
     restore(visit, other, "prepare")
 
 
+def test_a_folder_that_is_not_mounted_is_away_and_nothing_is_made_in_its_place(
+    toy, remote, visit
+) -> None:
+    shutil.rmtree(remote)
+    for repo, action in ((toy, "push"), (clone(toy, "other"), "fetch")):
+        with pytest.raises(FileNotFoundError, match="no folder"):
+            getattr(visit(repo), action)("prepare")
+    assert not remote.exists()
+
+
 def test_a_result_whose_output_is_gone_is_not_pushed_nor_one_that_dvc_does_not_share(
     toy, remote, visit
 ) -> None:

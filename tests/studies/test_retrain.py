@@ -115,6 +115,11 @@ def render(metrics, **values):
     return study.render("retrain", **metrics, **values, no_verdict=no_verdict)
 
 
+def test_seeds_with_other_problems_are_refused():
+    with pytest.raises(ValueError, match="the same test problems"):
+        retrain_metrics.make_table(results([[1.0, 0.5], [1.0, 0.5, 0.25]]))
+
+
 NOISE = np.random.default_rng(0).integers(0, 2, (3, 40)) / 4
 
 

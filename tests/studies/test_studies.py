@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 import studied_run
 from dvc.repo import Repo
@@ -55,6 +56,15 @@ def test_every_study_has_its_code_and_checks_a_rows_name_before_a_command_with_i
         first, *rest = definition["cmd"].splitlines()
         assert first == "python -m studies --check" or ("$" not in first and not rest), name
     assert set(read_yaml(ROOT / STUDY_PARAMS)) <= set(content)
+
+
+def test_intervals_of_rates_by_hand():
+    # two problems have a squared standard error of 1/16, and 3/64 for what is rare
+    rate = studies.estimate_interval(np.array([[0.0, 0.5]]), confidence=0.95, is_rate=True)
+    assert rate == {"value": 0.25, "low": 0.0, "high": 1.0}
+    # 20 of 20: 1 - t of 19 degrees, 2.093024, times the root of 3 by 20
+    always = studies.estimate_interval(np.ones((2, 20)), confidence=0.95, is_rate=True)
+    assert always == pytest.approx({"value": 1.0, "low": 0.8187, "high": 1.0}, abs=1e-4)
 
 
 # `python -m studies`: a study is a stage of the project once it has run

@@ -206,8 +206,9 @@ def test_a_second_run_writes_the_same_bytes_without_a_time_or_a_path(run):
 
 
 @pytest.mark.parametrize(("seeds", "policies", "mentions"), [
-    ([0, 1], report_inputs.POLICIES, "no verdict"), (SEEDS, {"sft": 0.5}, "no other policy"),
-], ids=["two seeds", "one policy"])  # fmt: skip
+    ([0], report_inputs.POLICIES, "no verdict"), ([0, 1], report_inputs.POLICIES, "no verdict"),
+    (SEEDS, {"sft": 0.5}, "no other policy"),
+], ids=["one seed", "two seeds", "one policy"])  # fmt: skip
 def test_with_few_seeds_or_one_policy_there_is_a_report_without_a_verdict(
     seeds, policies, mentions, tmp_path, monkeypatch
 ):
@@ -551,6 +552,19 @@ def test_costs_by_hand(run):
         "dpo": (["pools/sft", "pairs/verifier", "policies/dpo"], 3),
         "second": (["pools/sft", "pairs/verifier", "policies/dpo", "policies/second"], 4),
     }  # fmt: skip
+
+
+def test_quality_is_the_mean_over_all_seeds_or_is_not_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for seed, share in enumerate((0.5, 0.75)):
+        judged = {"train": {"pairs": 10, "agreement": {"averaged": {"value": share, "low": 0.0}}}}
+        report_inputs.write_json(f"pairs/judge/{seed}/metrics.json", judged)
+    report_inputs.write_json("pairs/half/0/metrics.json", {"train": {"pairs": 1}})
+    plan = {"pairs": {"judge": {}, "half": {}}, "steps": {}, "rewards": {"rule": {}}}
+    found = stage_metrics.read_quality(tmp_path / "data", plan, [0, 1])
+    assert {table: [*rows] for table, rows in found.items()} == {"pairs": ["judge"]}
+    values = {name: row["value"] for name, row in found["pairs"]["judge"].items()}
+    assert values == {"pairs": 10.0, "agree with the answer checker": 0.625}
 
 
 def test_lines_of_a_plot_differ_without_colour(written):

@@ -164,6 +164,8 @@ def test_a_checkpoint_that_cannot_be_written_leaves_none(tmp_path):
 
 @pytest.mark.parametrize(("text", "seconds"), ROWS["intervals"].items())
 def test_the_interval_of_checkpoints_is_a_number_from_0_on(text, seconds, monkeypatch):
+    monkeypatch.delenv(checkpoints.INTERVAL_VARIABLE, raising=False)
+    assert checkpoints.read_interval() == 300, "at most five minutes of work are lost"
     monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, text)
     if seconds is None:
         with pytest.raises(ValueError, match=checkpoints.INTERVAL_VARIABLE):

@@ -1,5 +1,6 @@
 """Seeds that are finished in one run of a stage and joined by another: the bits of a run of all."""
 
+import json
 import os
 import shutil
 import sys
@@ -10,7 +11,8 @@ from ruamel.yaml import YAML
 from seed_stage import read_outputs, records, run_seed_stage, started, write_seed_stage
 from toy_repo import init_dvc
 
-from stages.runtime import finished_seeds, journal, runs
+from flows import seeds
+from stages.runtime import finished_seeds, identity, journal, runs
 
 ROOT = Path(__file__).parents[3]
 IDENTITY = {"stage": "train@toy", "input_key": "a", "seed": 1}
@@ -98,6 +100,17 @@ def test_seeds_of_one_run_have_the_same_arithmetic(row):
     assert row["says"] in (difference or "")
 
 
+def test_seeds_of_several_devices_are_joined_with_a_warning(tmp_path, caplog):
+    folders = [tmp_path / device for device in ("cpu", "H100", "not finished")]
+    for folder in folders[:2]:
+        (folder / "finished").mkdir(parents=True)
+        (folder / "finished/seed.json").write_text(json.dumps({"device": folder.name}))
+    finished_seeds.warn_of_devices([folders[0], *folders[::2]])
+    assert not caplog.messages
+    finished_seeds.warn_of_devices(folders)
+    assert "H100 and cpu" in caplog.messages[0]
+
+
 def test_seconds_of_a_joined_run_count_what_overlaps_once_and_no_pause():
     def record(started, ended, **others):
         times = {"started": f"2026-01-01T00:00:{started}", "ended": f"2026-01-01T00:00:{ended}"}
@@ -128,6 +141,16 @@ def test_other_seeds_or_a_choice_under_dvc_or_torchrun_are_refused(monkeypatch, 
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="POSTTRAIN_SEEDS"):
         finished_seeds.read_choice([0, 1, 2])
+
+
+def test_seeds_that_another_machine_joined_are_released_and_no_others(tmp_path):
+    assert (seeds.ENDED, seeds.PARTIAL) == (identity.ENDED, identity.PARTIAL)
+    ended = tmp_path / identity.PIPE / f"train@grpo-{'5' * 16}" / identity.ENDED
+    ended.parent.mkdir(parents=True)
+    ended.write_text(identity.PARTIAL)
+    for key, text in (("6" * 64, identity.PARTIAL), ("5" * 64, "")):
+        seeds.release(tmp_path, "train@grpo", key)
+        assert ended.read_text() == text
 
 
 @pytest.fixture

@@ -66,6 +66,25 @@ def test_what_is_counted_within_an_item_moves_the_line_and_never_beyond_the_tota
     assert run.progress.snapshot().done == 10
 
 
+def test_a_log_has_lines_less_and_less_often_and_the_last_has_the_headline(clock, monkeypatch):
+    lines, times = [], []
+    monkeypatch.setattr(terminal, "write", lines.append)
+    display = progress.Display("evaluate@x", "lines")
+    for second in range(1, 3601):
+        clock.now += 1
+        display.update(0, progress.Snapshot(done=1, total=4, unit="steps"))
+        times += [second] * (len(lines) - len(times))
+    assert (times[:3], len(times)) == ([15, 30, 45], 40)
+    assert lines[0][8:] == " evaluate@x  seed 0  1/4 steps"
+    display.headline = {"dev_accuracy": 0.25, "generated_tokens": 41_000.0}
+    monkeypatch.setattr(terminal, "is_terminal", lambda: True)
+    for colour, name in (("", "\x1b[32mevaluate@x\x1b[0m"), ("1", "evaluate@x")):
+        monkeypatch.setenv("NO_COLOR", colour)
+        display.end()
+        numbers = "dev accuracy 25.0 %  generated tokens 41,000"
+        assert lines[-1] == f"{name}  done in 60 min  {numbers}"
+
+
 @pytest.mark.parametrize(("columns", "rows"), [(40, 24), (20, 4)])
 def test_drawn_lines_neither_wrap_nor_go_below_the_screen(columns, rows, monkeypatch):
     written = []

@@ -11,6 +11,7 @@ import report_inputs
 from made_pipeline import MadePipeline, make_pipeline, write
 
 from stages import track
+from stages.records import lines
 from stages.tracking import artifacts, completions, descriptions, headlines, lockfile, store
 from stages.tracking.lockfile import Artifact, Entry
 
@@ -115,6 +116,17 @@ def test_the_manifest_names_stages_with_journals_and_does_not_depend_on_where_th
     made.remove_records()
     track.write_manifest(lockfile.read_entries())
     assert json.loads(track.MANIFEST.read_text()) == before
+
+
+def test_the_last_text_of_a_pipeline_is_its_verdict_and_the_path_of_the_report() -> None:
+    write(Path("data/report/verdict.txt"), "First.\n")
+    write(Path("data/report/report.html"), "")
+    records = {"train@a": {"seconds": 10.0}, "train@b": {"seconds": 2.4}, "c": {"seconds": None}}
+    text = track.describe_runs(records, Path("data/report"))
+    assert [line.split() for line in text.splitlines()[1:3]] == [
+        ["train", "12", "a", "10,", "b", "2"], ["all", "12"],
+    ]  # fmt: skip
+    assert text.endswith("\n\nFirst.\n\nThe report: data/report/report.html")
 
 
 # Headline numbers and the best policy.
@@ -243,6 +255,13 @@ def test_rollouts_of_an_environment_are_conversations() -> None:
     assert shown == {"step": 0, "completion": "raw", "reward": 1.0, "success": True, "id": "s0",
         "index": 0, "turns": 2, "tool_calls": 1, "ending": "done"}  # fmt: skip
     assert completions.to_table([episode])["data"][0][1:4] == [1.0, True, "s0"]
+
+
+def test_episodes_that_were_played_are_conversations() -> None:
+    episodes = [report_inputs.episode(f"s{at}", 0, is_right=at == 0) for at in range(2)]
+    lines.write_lines(Path("played/0/episodes.jsonl"), episodes)
+    ((name, table),) = completions.read_tables(make_entry("play@a", "played"))
+    assert (name, [row[2] for row in table["data"]]) == ("episodes", [True, False])
 
 
 def test_tables_are_the_first_rows_of_the_first_seeds_known_files_with_their_problems() -> None:
