@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace as Section
 from typing import Any
 
 import pytest
@@ -284,6 +285,17 @@ def test_pairs_that_open_alike_are_on_one_side_and_not_of_the_test():
     assert {*some["heldout"]} <= {*sides["heldout"]}
     with pytest.raises(ValueError, match="1 rows"):
         preference_files.split_pairs(pairs[:1], 0.5)
+
+
+def test_solutions_of_a_problem_are_on_one_side_whatever_else_is_in_the_file():
+    rows: Any = [Section(id=f"r{i}", prompt=f"{i // 2}?") for i in range(80)]
+    sides = step_files.split_solutions(rows, 0.25)
+    train, heldout = ({row.prompt for row in sides[side]} for side in ("train", "heldout"))
+    assert (len(train | heldout), train & heldout) == (40, set())
+    assert 0 < len(heldout) < 20
+    assert {
+        row.prompt for row in step_files.split_solutions(rows[::-3], 0.25)["heldout"]
+    } <= heldout
 
 
 @pytest.mark.parametrize("case", TABLES["cuts"])
