@@ -40,11 +40,9 @@ from transformers import (
 )
 
 from stages.engines.transformers import TransformersSampler
-from stages.loops import kto, preference, reward, rl, sft
-from stages.loops.epochs import EpochsConfig
+from stages.loops import kto, preference, process_reward, reward, rl, sft
 from stages.loops.kto import KtoReference
 from stages.loops.method import Settings
-from stages.loops.reward import OutcomeConfig
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.models import policy, row_policy
 from stages.models.policy import Policy
@@ -52,6 +50,7 @@ from stages.models.process_head import ProcessHead
 from stages.models.scalar_head import ScalarHead
 from stages.records.preferences import Outcome, Preference
 from stages.records.problems import Demonstration, Prompt
+from stages.records.steps import StepLabels
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample
 
@@ -312,6 +311,9 @@ class FullLength:
 
 # --- the loop of each kind of stage
 
+STEP = 16
+"""Tokens of a reasoning step."""
+
 
 def _sft(trial: Trial, models: Models) -> Iterator[Any]:
     config = trial.config
@@ -363,11 +365,9 @@ def _reward_preference(trial: Trial, models: Models) -> Iterator[Any]:
     return reward.train(model, pairs, [numbers] * 2, preset)
 
 
-def _reward_completions(trial: Trial, models: Models) -> Iterator[Any]:
-    # A process model reads a problem with its solutions as an outcome model does, and its head is
-    # as small.
+def _reward_outcome(trial: Trial, models: Models) -> Iterator[Any]:
     preset = trial.config.preset
-    each = min(trial.samples, getattr(preset, "max_per_problem", trial.samples))
+    each = min(trial.samples, preset.max_per_problem)
     model, numbers = models.build("reward", trained=True), trial.numbers(preset.batch_size, each)
     problems = [
         [
@@ -379,9 +379,24 @@ def _reward_completions(trial: Trial, models: Models) -> Iterator[Any]:
         ]
         for i in numbers
     ]  # fmt: skip
-    sizes = {name: getattr(preset, name) for name in EpochsConfig.model_fields}
-    config = OutcomeConfig(**sizes, max_per_problem=max(2, each), one_class_weight=1.0)
-    return reward.train_outcomes(model, problems, [numbers] * 2, config)
+    return reward.train_outcomes(model, problems, [numbers] * 2, preset)
+
+
+def _reward_process(trial: Trial, models: Models) -> Iterator[Any]:
+    preset = trial.config.preset
+    model, rows = models.build("process", trained=True), []
+    for i in trial.numbers(preset.batch_size, trial.samples):
+        for j, ids in enumerate(trial.completions(trial.samples)):
+            steps = [ids[start : start + STEP] for start in range(0, len(ids), STEP)]
+            rows.append(
+                StepLabels(
+                    id=str(i), index=j, prompt="", prompt_ids=[TEXT] * trial.prompt,
+                    steps=[""] * len(steps), step_ids=steps, labels=[1.0] * len(steps),
+                    num_completions=[0] * len(steps), true_labels=None, correct=None, source="",
+                )
+            )  # fmt: skip
+    schedule = [range(len(rows))] * 2
+    return process_reward.train(model, rows, schedule, preset)
 
 
 def _online(trial: Trial, models: Models) -> Iterator[Any]:
@@ -465,8 +480,8 @@ ONLINE = ("train_ppo", "train_grpo")
 """Entry points that sample from the policy that they train."""
 LOOPS: dict[str, Callable[[Trial, Models], Iterator[Any]]] = {
     "train_sft": _sft, "train_dpo": _dpo, "train_ppo": _online, "train_grpo": _online,
-    "reward_preference": _reward_preference, "reward_outcome": _reward_completions,
-    "reward_process": _reward_completions, "pool": _sampling, "sample": _sampling,
+    "reward_preference": _reward_preference, "reward_outcome": _reward_outcome,
+    "reward_process": _reward_process, "pool": _sampling, "sample": _sampling,
     "play_policy": _sampling, "steps_completions": _sampling, "label_revision": _sampling,
     "label_judge": _sampling,
 }  # fmt: skip

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from stage_inputs import ROOT, read_files, write_raw
 
 from stages import auto, plan, rows, stage, tables
-from stages.config import PARAMS_PATH, PRESETS_PATH, Params, read_yaml
+from stages.config import PARAMS_PATH, PRESETS_PATH, Params, merge, read_yaml
 from stages.params import FACTS_PATH, LOCK_PATH, load_config, measured_facts, read_facts
 from stages.rows import TABLES
 from stages.seeding import derive_seed
@@ -60,6 +60,9 @@ def test_a_config_has_its_own_keys_and_the_preset_with_what_it_inherits(folder):
         load_config(PresetConfig, "third")
     with pytest.raises(pydantic.ValidationError):
         config.seed = 4
+    shared = {"a": {"b": {"c": 1, "d": 2}}}  # by all rows
+    assert merge(shared, {"a": {"b": {"c": 5}}}) == {"a": {"b": {"c": 5, "d": 2}}}
+    assert shared == {"a": {"b": {"c": 1, "d": 2}}}
     PARAMS_PATH.write_text("train: {rate: fast, stepz: 1}")
     with pytest.raises(ValueError, match=r"(?s)(?=.*seed: )(?=.*rate: .*'fast').*stepz: .*'steps'"):
         load_config(Config)

@@ -40,6 +40,14 @@ def test_an_edit_of_the_class_makes_another_environment():
     assert make_environment(starts=STARTS).own_digest != before.own_digest
 
 
+def test_episodes_of_each_split_are_compared_with_those_of_another_process(monkeypatch):
+    ids: set[str] = set()
+    monkeypatch.setattr(environment.hash_seed, "check_hash_seed",
+                        lambda _, plays: ids.update(row["id"] for _, row in plays))  # fmt: skip
+    make_environment(starts=STARTS)
+    assert ids == {f"{split}-{i}" for split, number in STARTS.items() for i in range(number)}
+
+
 def test_another_file_to_look_up_makes_another_environment():
     (DATA / "own/lookup").write_text("{}")
     options = {"path": "data/raw/rivers.csv", "key": "river", "value": "length"}

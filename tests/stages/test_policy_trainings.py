@@ -49,11 +49,13 @@ def are_equal(first, second):
     return all(torch.equal(first[name], second[name]) for name in first | second)
 
 
-def test_a_preset_takes_the_place_of_the_section_and_no_epoch_leaves_a_policy_as_it_is():
+def test_a_preset_or_row_takes_the_place_of_the_section_and_no_epoch_leaves_a_policy_as_it_is():
     preset = PRESETS["sft"] | {"num_epochs": 1, "num_demonstrations": 4}
     metrics, history = train("sft", "demonstrations", preset, num_epochs=20)
     assert (metrics["demonstrations"], len(history)) == (4, 1)
-    metrics, _ = train("sft", "demonstrations", num_epochs=0)
+    words = stage_inputs.make_words("train_sft", "demonstrations", "sft")
+    stage_inputs.run_stage("train_sft", [*words, "--num_epochs", "0"], PRESETS["sft"])
+    metrics = stage_inputs.metrics(TRAINING)
     assert (metrics["trained_tokens"], "final_loss" in metrics) == (0, False)
     written = load_weights(POLICY / f"model/{SEED}")
     assert are_equal(written, load_weights(rows.locate_policy("sft", SEED)))

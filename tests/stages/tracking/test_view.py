@@ -235,7 +235,10 @@ def test_results_from_elsewhere_are_found_or_added_without_times(monkeypatch) ->
     assert sync() == 0
 
 
-def test_the_manifest_is_written_when_the_store_cannot_be_used(monkeypatch, capsys) -> None:
+def test_without_a_store_the_manifest_is_written_and_verdict_and_report_are_shown(
+    monkeypatch, capsys, caplog
+) -> None:
+    caplog.set_level("INFO", track.logger.name)
     make_pipeline()
     monkeypatch.setattr(track.process, "die_with_dvc", lambda _: None)
     with socket.socket() as bound:  # and not listening: it refuses every connection
@@ -247,6 +250,7 @@ def test_the_manifest_is_written_when_the_store_cannot_be_used(monkeypatch, caps
     output = capsys.readouterr()
     assert "sekret" not in output.out + output.err
     assert len(json.loads(track.MANIFEST.read_text())) == len(STAGES)
+    assert caplog.messages[-1].endswith("First.\nSecond.\n\nThe report: data/report/report.html")
 
 
 # One stage.
