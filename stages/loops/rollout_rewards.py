@@ -124,13 +124,6 @@ def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
             f"advantage step_zscore compares rewards of steps: expected a reward with a process "
             f"model, found one of kind {reward.kind} whose model is {reward.model}"
         )
-    negative = [name for name, part in composition.components.items() if part.may_be_negative()]
-    if advantage == "mean_normalised" and negative:
-        raise ValueError(
-            f"advantage mean_normalised divides by the mean reward of a group: expected rewards of "
-            f"at least 0, found the component {negative[0]}, which can pay less: take a reward "
-            f"without it"
-        )
     together = method.max_rounds == 1 and method.truncation != "exclude"
     if composition.compares() and not (together and advantage != "greedy_baseline"):
         raise ValueError(

@@ -82,12 +82,6 @@ class Cap(Params):
         return self
 
 
-SIGNED = frozenset(
-    ("length_penalty", "length_target", "ngram_repetition", "overlong", "scorer", "process")
-)
-"""Kinds with values below 0."""
-
-
 class Component(Params):
     """Component of a reward: a measure with its weight, cap and scale."""
 
@@ -103,12 +97,6 @@ class Component(Params):
     def capped(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """The values, or step rewards, clamped to the cap."""
         return values if self.cap is None else values.clamp(min=self.cap.low, max=self.cap.high)
-
-    def may_be_negative(self) -> bool:
-        """Whether it can pay less than 0."""
-        low = None if self.cap is None else self.cap.low
-        has_negative_values = self.value.kind in SIGNED and (low is None or low < 0)
-        return self.weight < 0 or has_negative_values or self.normalise.kind != "none"
 
     def paid_at_end(self, values: CompletionRewards, groups: Groups) -> Rewards:
         """Reward of each completion at its end: the value, capped, then normalised.

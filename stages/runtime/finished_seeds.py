@@ -24,6 +24,7 @@ from typing import Any
 from stages.runtime import outputs, ranks
 from stages.runtime.journal import Journal
 from stages.runtime.usage import USAGE
+from stages.runtime.versions import PIN_OF
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ def restore_seed(
     """Copy a finished seed's files into `folders`, its journal to its scratch; returns its record.
 
     None if there is none. A finished seed that is damaged, of another identity, or computed in
-    other `surroundings` (`find_difference`) is removed with a warning.
+    other `surroundings` (packages, arithmetic) is removed with a warning.
     """
     finished = folder / FINISHED
     if not finished.exists():
@@ -117,13 +118,25 @@ def restore_seed(
 
 
 def find_difference(record: Mapping[str, Any], surroundings: Mapping[str, Any]) -> str | None:
-    """The other processor of a seed with `compute.rounding: native`; None: it may be joined.
+    """First forbidden difference between seeds of one run, in words; None: there is none.
 
-    Packages need no comparison: their versions are inputs, and are checked before each start.
+    Only packages of both machines are compared; vLLM's build for CPUs differs from the one for
+    GPUs. With `compute.rounding: native` seeds must not differ in the processor, either.
     """
-    computed, here = record.get("cpu"), surroundings.get("cpu")
-    if surroundings.get("rounding", "pinned") != "pinned" and computed != here:
-        return f"computed with cpu {computed}, here {here}"
+    computed, expected = (
+        {str(PIN_OF.get(name, name)): f"{name} {version}" for name, version in packages.items()}
+        for packages in (record.get("packages", {}), surroundings.get("packages", {}))
+    )
+    for name in sorted(computed.keys() & expected.keys()):
+        if computed[name] != expected[name]:
+            return f"computed with {computed[name]}, here {expected[name]}"
+    names = ["rounding", "threads"]
+    if surroundings.get("rounding", "pinned") != "pinned":
+        names.append("cpu")
+    for name in names:
+        computed, expected = record.get(name), surroundings.get(name)
+        if computed != expected:
+            return f"computed with {name} {computed}, here {expected}"
     return None
 
 
