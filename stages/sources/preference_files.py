@@ -140,8 +140,8 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the columns of a row say before its answers."""
+class Context:
+    """Context of a row's answers: what its columns have before them."""
 
     prompt: Any
     """The prompt's value; None: no column has it."""
@@ -534,8 +534,8 @@ class PairReader:
         values = columns_of.evaluate(fields, column)
         if not isinstance(values, list) or len(values) < 2:
             raise RejectedError(f"no answers: '{column}' should be a list of at least two")
-        asked = self._read_prompt(fields)
-        answers = [self._make_answer(asked, value, column) for value in values]
+        context = self._read_prompt(fields)
+        answers = [self._make_answer(context, value, column) for value in values]
         scores: Any = [-float(rank) for rank in range(len(answers))]
         if (name := columns.scores or columns.ranks) is not None:
             scores = columns_of.evaluate(fields, name)
@@ -568,46 +568,46 @@ class PairReader:
 
     def _read_answers(self, fields: Mapping[str, Any], *names: str) -> Sequence[Answer]:
         """The answers in one column, or in two; RejectedError where one is missing or malformed."""
-        asked = self._read_prompt(fields)
+        context = self._read_prompt(fields)
         values = [columns_of.unwrap(columns_of.evaluate(fields, name)) for name in names]
         are_plain = all(map(_is_plain, values))
-        if asked.prompt is None and len(values) == 2 and are_plain:
-            return _part_texts(asked, *values)
-        if asked.prompt is None and isinstance(values[0], list) and _is_plain(values[-1]):
-            a = self._make_answer(asked, values[0], names[0])
+        if context.prompt is None and len(values) == 2 and are_plain:
+            return _part_texts(context, *values)
+        if context.prompt is None and isinstance(values[0], list) and _is_plain(values[-1]):
+            a = self._make_answer(context, values[0], names[0])
             # The text takes the place of the last turn.
             return a, a._replace(text=raw_rows.check_text(values[-1], names[-1]))
         for name, value in zip(names, values, strict=True):
             if value is MISSING or value is None:
                 raise RejectedError(f"missing answer: there is nothing in column '{name}'")
-        if are_plain and _is_plain(asked.prompt):
-            _check_repeated(asked.prompt, values, str(self.columns.prompt), names)
-        return [self._make_answer(asked, value, name)
+        if are_plain and _is_plain(context.prompt):
+            _check_repeated(context.prompt, values, str(self.columns.prompt), names)
+        return [self._make_answer(context, value, name)
                 for name, value in zip(names, values, strict=True)]  # fmt: skip
 
-    def _read_prompt(self, fields: Mapping[str, Any]) -> Asked:
+    def _read_prompt(self, fields: Mapping[str, Any]) -> Context:
         """What a row's columns say before its answers."""
         asks, column = self.columns.prompt, self.columns.system
         system = MISSING if column is None else columns_of.evaluate(fields, column)
         is_empty = system is MISSING or columns_of.is_empty(system)
-        said = None if is_empty else raw_rows.check_text(system, str(column))
+        system_text = None if is_empty else raw_rows.check_text(system, str(column))
         number = None
         if self.columns.a is not None and TURN not in self.ignore:
             number = read_number(fields.get(TURN))
         if asks is None:
-            return Asked(None, [], said, number)
+            return Context(None, [], system_text, number)
         prompt = columns_of.unwrap(columns_of.evaluate(fields, asks))
         if prompt in (MISSING, None, "", []):
             raise RejectedError(f"no prompt: there is nothing in column {asks!r}")
         turns = conversations.read_conversation(prompt, asks, self.ignore)
-        return Asked(prompt, turns, said, number)
+        return Context(prompt, turns, system_text, number)
 
-    def _make_answer(self, asked: Asked, value: Any, name: str) -> Answer:
+    def _make_answer(self, context: Context, value: Any, name: str) -> Answer:
         """An answer, text or the last turn of a conversation, with the conversation before it."""
         value = columns_of.unwrap(value)
         if isinstance(value, list | dict) or columns_of.is_conversation(value):
             turns = conversations.read_conversation(value, name, self.ignore, may_end_empty=True)
-            turns = conversations.join(asked.turns, asked.cut(turns), name)
+            turns = conversations.join(context.turns, context.cut(turns), name)
             _check_text(turns)
             if turns[-1].role != "assistant":
                 raise RejectedError("no answer: the last turn is not the assistant's")
@@ -615,13 +615,13 @@ class PairReader:
                 raise RejectedError(
                     f"weight: the answer in '{name}' has weight 0 and is not to be learned from"
                 )
-            return _after_turns(asked.add_system(turns[:-1]), turns[-1].content)
+            return _after_turns(context.add_system(turns[:-1]), turns[-1].content)
         text = raw_rows.check_text(value, name)
         conversations.check_reply(text)
-        before = asked.add_system(asked.turns)
+        before = context.add_system(context.turns)
         _check_text(before)
-        if _is_plain(asked.prompt) and len(before) == 1:
-            return Answer(tuple(before), asked.prompt, "", text)
+        if _is_plain(context.prompt) and len(before) == 1:
+            return Answer(tuple(before), context.prompt, "", text)
         return _after_turns(before, text.strip())
 
 
@@ -641,7 +641,7 @@ def _check_repeated(prompt: str, texts: Sequence[str], asks: str, names: Sequenc
         )
 
 
-def _part_texts(asked: Asked, *texts: str) -> Sequence[Answer]:
+def _part_texts(context: Context, *texts: str) -> Sequence[Answer]:
     """What follows the common beginning of two texts, which is their prompt."""
     length = _count_common(*texts)
     prompt, ends = texts[0][:length], [text[length:] for text in texts]
@@ -650,7 +650,7 @@ def _part_texts(asked: Asked, *texts: str) -> Sequence[Answer]:
     before = conversations.read_text(prompt, "the common beginning", may_end_empty=False)
     for text in texts:
         conversations.check_reply(raw_rows.check_text(text, "the answers"))
-    turns = asked.add_system(before)
+    turns = context.add_system(before)
     if len(turns) > 1:
         return [_after_turns(turns, end.strip()) for end in ends]
     return [Answer(tuple(turns), prompt, "", end) for end in ends]
