@@ -158,13 +158,6 @@ def test_a_value_is_capped_then_scaled_or_the_cap_is_refused(row):
     assert result == pytest.approx(row["paid"], abs=1e-4)
 
 
-def test_a_component_pays_less_than_0_by_its_values_weight_or_scale():
-    capped = part("scorer", cap={"low": 0.0, "high": None})
-    parts = [part(), part(weight=-1.0), part(normalise="batch"), part("scorer"), capped]
-    negative = [Component.model_validate(each).may_be_negative() for each in parts]
-    assert negative == [False, True, True, True, False]
-
-
 def test_the_order_of_components_in_the_file_changes_no_bit():
     weights = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 1e6}
     parts = {name: part("own", weight) for name, weight in weights.items()}
