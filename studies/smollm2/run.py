@@ -8,8 +8,8 @@
     python run.py core -j 3             three stages side by side, by flows.local
     python run.py core --gpu            with the sizes of a large GPU
     python run.py results               the report is copied to results/, or to long/ if it is of
-                                        that run, and the comparison of the sums to sums/; all
-                                        three are committed
+                                        that run, and the comparison of the sums to sums/, for
+                                        a commit
     python run.py core --data <folder>  with SVAMP.json(.gz) and GSM8K's test.jsonl(.gz) of a folder
 
 Run it again after a kill: `dvc repro` goes on. A part contains the rows of the parts before it, and
@@ -84,8 +84,8 @@ LONG = "long"
 """Separate run: GRPO of five times as many steps, and SFT on as many tokens."""
 LONG_POLICIES = ("grpo", "grpo-long", "sft-long")
 FAST_CPU = {"dtype": "bfloat16", "rounding": "native"}
-"""Keys of `compute` in the separate run `LONG`, which takes hours: a training step takes half as
-long on a CPU with bfloat16 instructions, and its bits hold on processors of one kind."""
+"""Keys of `compute` in the separate run `LONG`, which takes hours: bfloat16 is faster where a CPU
+has its instructions (README.md, Cost), and its bits hold on processors of one kind."""
 LAST_STAGE = {RATES: "evaluate", SUMS: "play"}
 """Separate run -> its last stage, which has the results."""
 LARGE_GPU: dict[str, dict[str, int | str]] = {
