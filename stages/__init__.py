@@ -6,7 +6,17 @@ It fixes the instructions with which they compute.
 
 import os
 import pwd
+import sys
 from pathlib import Path
+
+if sys.argv[:1] == ["-m"]:  # Python sets the path after this import
+    _name = sys.orig_argv[sys.orig_argv.index("-m") + 1]
+    _path = Path(__file__).parent.parent / f"{_name.replace('.', '/')}.py"
+    if _path.is_file() and "__main__" not in _path.read_text(encoding="utf-8"):
+        sys.exit(
+            f"{_name}: expected a module with a command, found none: the stage of a row runs as "
+            f"`python -m stages <entry point> <row>` (its `cmd` in dvc.yaml)"
+        )
 
 ROUNDING = os.environ.get("POSTTRAIN_ROUNDING", "pinned")
 """How this process rounds on a CPU. `pinned`: alike on every x86-64 processor with AVX2. `native`:

@@ -29,6 +29,8 @@ NEEDS_GOLD = ("label_verifier", "label_selection", "steps_completions", "reward_
 READS_PEOPLE = ("label_people", "steps_people")
 MAX_WHOLE_BYTES = 4 * 2**20
 """Size of all files of a source or row together that takes about a second to read."""
+PACKING = 10
+"""Size of rows in proportion to that of a packed or parquet file."""
 
 
 class SourceContent(NamedTuple):
@@ -44,7 +46,9 @@ class SourceContent(NamedTuple):
 
 def choose_limit(files: Sequence[Path]) -> int | None:
     """Number of rows of each split to read; None: all."""
-    return None if sum(file.stat().st_size for file in files) <= MAX_WHOLE_BYTES else NUM_SAMPLE
+    packed = (*containers.NAMES["packed"], ".parquet")
+    sizes = [file.stat().st_size * (PACKING if file.suffix in packed else 1) for file in files]
+    return None if sum(sizes) <= MAX_WHOLE_BYTES else NUM_SAMPLE
 
 
 def look_at_source(source: SourceConfig) -> SourceContent:

@@ -264,7 +264,8 @@ def _is_equal(answer: str, gold: str) -> bool:
 
 
 _BRACKETED = re.compile(r"\[([^\[\],]+)\]|\\\{((?!.*\\mid)[^{},|:]+)\\\}")
-_COMMENT = re.compile(r"(.*\d[^()]*?) ?\([ A-Za-z/²³]+\)", re.DOTALL)
+_COMMENT = re.compile(r"(.*\d[^()]*?)(?: |(?<=\d))\(([ A-Za-z/²³]+)\)", re.DOTALL)
+_FUNCTION = re.compile(r"(?:sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt)(?:[_^]\S+)?$")
 _LOST_UNIT = re.compile(r"(?<=\d)(?:/?\\(?:mathrm|text) ?\{[~ ]*\}(?:\^\{?\d\}?)?)+(?=$|[,;])")
 """Remains of a unit in Numina: `24\\mathrm{~}^2`, `4\\mathrm{~}/\\mathrm{}`."""
 
@@ -285,9 +286,19 @@ def tidy_gold(gold: str) -> str:
         return "; ".join(map(tidy_gold, text.split(";")))
     if match := _BRACKETED.fullmatch(text):
         text = (match[1] or match[2]).strip()
-    if match := _COMMENT.fullmatch(text):
+    if (match := _COMMENT.fullmatch(text)) and _is_remark(*match.groups()):
         text = match[1].strip()
     return _LOST_UNIT.sub("", text)
+
+
+def _is_remark(text: str, bracket: str) -> bool:
+    r"""Whether letters in a bracket are a unit or words, and no factor or argument: `2\sin (x)`."""
+    words = re.findall("[A-Za-z]+", bracket)
+    are_words = any(
+        unit_name(word) or word in ("am", "pm") or (len(word) > 2 and not is_operation(word))
+        for word in words
+    )
+    return are_words and _FUNCTION.search(text) is None
 
 
 def read_gold(text: str) -> str | None:
@@ -456,6 +467,7 @@ def check_readable_share(num_read: int, unreadable: Sequence[str]) -> float | No
             f"the answer checker reads a final answer in {rate:.1%} of {total} solutions; at "
             f"least {MIN_RATE:.0%} are needed, or rewards would be silently zero. One that it "
             f"cannot read: {unreadable[0]}. End solutions with `#### 42`, `\\boxed{{42}}`, "
-            f"`<answer>42</answer>` or `The answer is 42.`, in a form that data.answer_forms lists"
+            f"`<answer>42</answer>` or `The answer is 42.`, in a form that data.answer_forms lists. "
+            f"Where nothing imitates solutions, set data.source.ignore: [<their column>]"
         )
     return rate

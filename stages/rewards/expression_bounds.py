@@ -274,7 +274,12 @@ class _Reader:
 
         The base of a logarithm is in braces or one digit; only `\ln` may have none.
         """
-        base = 1
+        base, exponent = 1, None
+        if self.take("^"):  # \sin^2 x; \sin^{-1} x is another function
+            kind, text = self.peek()
+            self.need(text == "{" or (kind in ("number", "word") and len(text) == 1))
+            exponent = self.read_factor()
+            self.need(exponent.value.a > 0)
         if name == r"\log":
             self.need(self.take("_") and (self.peek()[1] == "{" or len(self.peek()[1]) == 1))
             base = self.compute(_context.log, self.read_factor().value)
@@ -286,8 +291,15 @@ class _Reader:
             self.need(self.peek()[1] in ("", "+", "-", ")", "}"))
         largest = MAX_EXPONENT if name == r"\exp" else MAX_ARGUMENT
         self.need(abs(argument.value).b <= largest)
-        value = self.compute(_FUNCTIONS[name], argument.value)
-        return Bounds(self.divide(value, base), argument.digits + log10(2), argument.terms)
+        value = self.divide(self.compute(_FUNCTIONS[name], argument.value), base)
+        digits = argument.digits + log10(2)
+        if exponent is not None:
+            value, digits = (
+                self.raise_to(value, exponent.value),
+                digits * to_number(exponent.digits),
+            )
+            check_size(digits)
+        return Bounds(value, digits, argument.terms)
 
     def read_root(self) -> Bounds:
         degree = self.read_sum("]") if self.take("[") else None

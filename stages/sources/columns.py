@@ -218,7 +218,7 @@ def evaluate(fields: Mapping[str, Any], expression: str) -> Any:
         return MISSING if MISSING in values.values() else None
     parts = list[str]()
     for literal, name, _, _ in Formatter().parse(expression):
-        value = "" if name is None else values[name]
+        value = "" if name is None else single(values[name])
         if isinstance(value, dict | list):
             raise RejectedError(f"wrong type: '{name}' should be text and is {value!r:.60}")
         is_empty = value is MISSING or value is None

@@ -14,7 +14,7 @@ number whose digits no float has stays text. A row that cannot be parsed becomes
 file, line (in a JSON array: the number of the element) and reason. A ValueError names a file from
 which nothing can be read.
 
-A value beside the list of rows in an object (a system message, tools) is a column of each row,
+A value beside the list of rows in an object (a system message, tools, a number) is a column of each row,
 unless it describes the file; a second list of objects is refused. Rows under `test` or `dev` get a
 column `split` with that name. An object with a question or messages is one row.
 
@@ -161,11 +161,13 @@ def split_by_name(
 ) -> tuple[dict[str | None, list[Path]], list[Path]]:
     """Files by the split in their names (None: no name has `train`), and unread files."""
     files = list_files(paths)
+    names = {file: name_in(paths, file) for file in files}
     by_split: dict[str | None, list[Path]] = {}
-    for file in files:
-        by_split.setdefault(_split_of(name_in(paths, file)), []).append(file)
+    for file, name in names.items():
+        split = _split_of(name) or _split_of_twin(name, names.values())
+        by_split.setdefault(split, []).append(file)
     if "train" not in by_split and len(by_split) > 1 and isinstance(paths, str):
-        shown = ", ".join(name_in(paths, file) for file in files)
+        shown = ", ".join(names.values())
         raise ValueError(
             f"{paths}: expected a file whose name says 'train' beside those held out, found "
             f"{shown:.200}. Say which are which: path and test_path, each a file or a list; for "
@@ -431,8 +433,8 @@ def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
         names = [name for name, value in content.items() if _is_named_list(name, value)]
         filled = [name for name in names if content[name]]
         beside: dict[str, Any] = {
-            name: value for name, value in content.items() if name not in names and value
-            and isinstance(value, str | list | dict) and name.lower() not in NAMES["describing"]
+            name: value for name, value in content.items()
+            if name not in names and value and name.lower() not in NAMES["describing"]
         }  # fmt: skip
         if filled == ["examples"] and "prompt" in beside:
             return [content]  # a prompt with its shots
@@ -477,10 +479,23 @@ def _split_of_list(name: str) -> str | None:
 
 
 def _split_of(name: str) -> str | None:
-    """The split in a file's name, such as `rows-test.csv` or `dev_set/rows.csv`."""
-    words = re.split(r"[^a-z]+", name.lower())
-    words = [word.removesuffix("set") for word in words]  # `testset`
+    """The split in a file's name, such as `rows-test.csv`, `dev_set/rows.csv` or `mathTest.csv`."""
+    words = [word.removesuffix("set") for word in _words_in(name)]  # `testset`
     return next((SPLITS[word] for word in reversed(words) if word in SPLITS), None)
+
+
+def _split_of_twin(name: str, names: Iterable[str]) -> str | None:
+    """The split of `gsm8ktest.csv` beside `gsm8ktrain.csv`: only these letters are different."""
+    name, others = name.lower(), {other.lower() for other in names}
+    if "train" in name and name.replace("train", "test") in others:
+        return "train"
+    return "test" if "test" in name and name.replace("test", "train") in others else None
+
+
+def _words_in(name: str) -> list[str]:
+    """The words and numbers of a file's name, in lower case: `math`, `test`, `2` of `mathTest2`."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    return re.findall(r"[^\W\d_]+|\d+", name.lower())
 
 
 # --- Tables
@@ -695,7 +710,7 @@ def _select_files(paths: str | Sequence[str], splits: Sequence[str]) -> dict[str
 
 def _has_words(name: str, split: str) -> bool:
     """Whether a file's name has the words of a split's, such as `ds-test.v2`, `gsm8k_test`."""
-    words, wanted = (re.findall(r"[^\W\d_]+|\d+", text.lower()) for text in (name, split))
+    words, wanted = _words_in(name), _words_in(split)
     starts = range(len(words) - len(wanted) + 1) if wanted else ()
     return any(words[start : start + len(wanted)] == wanted for start in starts)
 

@@ -162,6 +162,12 @@ def _classify(what: str) -> Kind | None:
     return "attribute" if is_attribute else None
 
 
+def is_score(name: str) -> bool:
+    """Whether a column of such a name rates an answer, as `score`, `elo` and `avg_rating` do."""
+    name = normalise_name(name)
+    return _classify(name) is not None or name in columns_of.NAMES["single_scores"]
+
+
 def check_differences(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
     """Raise RejectedError unless differences of scores (chosen minus rejected) are above 0."""
     for name in find_columns(tuple(fields), DIFFERENCE):

@@ -431,15 +431,17 @@ class PairReader:
             return self._read_list(fields, line, file)
         answer = self._read_single(fields)
         label = columns_of.evaluate(fields, str(columns.label))
-        is_good = columns_of.read_flag(label)
-        if is_good is None:
+        is_good, word = columns_of.read_flag(label), str(label).strip().lower()
+        verdicts = columns_of.NAMES["verdicts"]
+        if is_good is None and word not in verdicts["good"] + verdicts["bad"]:
             raise RejectedError(
                 f"no label: '{columns.label}' should be true or false, is {label!r}"
             )
         return [
             RawLabelled(
                 turns=answer.turns, plain_prompt=answer.plain_prompt, plain_lead=answer.plain_lead,
-                completion=answer.text, desirable=is_good, line=line, file=file,
+                completion=answer.text, line=line, file=file,
+                desirable=word in verdicts["good"] if is_good is None else is_good,
             )
         ]  # fmt: skip
 

@@ -23,11 +23,12 @@ estimate). Each label is estimated separately, so a + may follow a -. The label 
 the correctness of the final answer. Both texts must be equal except for the markers.
 "Math-Shepherd" (Wang et al. 2024), https://arxiv.org/abs/2312.08935, section 3.2.
 
-`stepwise`: TRL's form, true or false for each step, or 1 or 0, or + or -.
+`stepwise`: TRL's form, true or false for each step, or 1 or 0, or 1 or -1, or + or -.
 
     {"prompt": "...", "completions": ["...", "..."], "labels": [true, false]}
 
-Fields of the format set other names for these columns (`question`, `steps`, `labels`).
+Fields of the format set other names for these columns, or paths (`question`, `steps`, `labels`):
+`steps: steps.text` and `labels: steps.label` for a list of objects.
 
 A step that contains the separator is divided there, as when a policy samples the text, so that a
 model always reads a text in the same way (`cut_steps`). The label of the whole step goes to the
@@ -121,8 +122,8 @@ class MathShepherd(Params):
 
 def _read_flag(label: Any) -> float | None:
     """1 for a right step, 0 for a wrong one; None: not a valid label."""
-    flag = columns_of.read_flag(label)
-    return SIGNS.get(str(label).strip()) if flag is None else float(flag)
+    flag, text = columns_of.read_flag(label), str(label).strip()
+    return {**SIGNS, "-1": 0.0}.get(text) if flag is None else float(flag)
 
 
 class Stepwise(Params):
@@ -141,11 +142,13 @@ class Stepwise(Params):
 
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
         """The single solution of a row."""
+        values = {name: columns_of.find(fields, name) for name in self.columns}
+        fields = {**fields, **{k: v for k, v in values.items() if v is not columns_of.MISSING}}
         steps = raw_rows.read_list(fields, self.steps, "no steps")
         labels = raw_rows.read_list(fields, self.labels, "no labels")
         flags = [_read_flag(label) for label in labels]
         if len(labels) != len(steps) or None in flags:
-            expected = f"true or false, 1 or 0, or + or - for each of the {len(steps)} steps"
+            expected = f"true or false, 1 or 0 (or -1), + or - for each of the {len(steps)} steps"
             raise RejectedError(
                 f"no labels: '{self.labels}' should be {expected} and is {labels!r:.60}"
             )
@@ -187,17 +190,26 @@ def read_solutions(
         report: Filled in with the columns that are read and the unread ones.
 
     Raises:
-        ValueError: files that are not there, or a column that says something and is not
-            read (`Unread`).
+        ValueError: files that are not there, a column that says something and is not read
+            (`Unread`), or labels of which one may be neutral.
     """
     report = report or SourceReport(path="")
     report.form, report.rows = f"labelled steps ({form.kind})", {"unsplit": 0}
     names, where = form.columns, where or {}
-    rows = columns_of.keep_rows(containers.open_rows(place), where)
+    rows, lines = columns_of.keep_rows(containers.open_rows(place), where), dict[str, int]()
     for row in Unread([*names, *where], [*ignore, *GOLD]).watch(rows, report):
         if isinstance(row, BadRow):
             yield row
             continue
+        labels = columns_of.find(row.fields, form.labels) if isinstance(form, Stepwise) else None
+        if isinstance(labels, list):
+            lines |= {str(label): row.line for label in labels}
+        if {"0", "-1"} <= lines.keys():
+            raise ValueError(
+                f"{row.file}: labels: expected 1 and 0, or 1 and -1, found 0 (row {lines['0']}) "
+                f"and -1 (row {lines['-1']}), of which 0 may be neutral: write 1 for it if such a "
+                f"step is right, else -1"
+            )
         report.columns |= {name: name for name in names if name.partition(".")[0] in row.fields}
         yield raw_rows.parse_row(row, form.solutions)
 

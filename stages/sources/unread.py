@@ -31,7 +31,7 @@ from stages.records.problems import BadRow
 from stages.sources import columns as columns_of
 from stages.sources.columns import MISSING, NAMES, read_number
 from stages.sources.containers import RawRow
-from stages.sources.pair_checks import says_of_side
+from stages.sources.pair_checks import is_score, says_of_side
 from stages.sources.quarantine import RejectedError
 from stages.sources.splitting import normalise_question
 
@@ -250,7 +250,8 @@ class Unread:
         if is_asking and not row_texts.repeats(parsed):
             return _PROMPT
         is_known = lowered in _KNOWN or (is_gold and self.gold is None)
-        is_known |= is_column and columns_of.SYSTEM_COLUMN.fullmatch(lowered) is not None
+        words = lowered.replace(" ", "_")
+        is_known |= is_column and columns_of.SYSTEM_COLUMN.fullmatch(words) is not None
         if read_number(value) is not None or columns_of.read_flag(value) is not None:
             is_known = lowered in _GUARDING  # else an id, or one flag of many
         is_known |= columns_of.CHOICE_COLUMN.fullmatch(key) is not None
@@ -268,7 +269,7 @@ class Unread:
                 continue
             if 2 * column.num_texts > column.num_rows or _is_sentence(column):
                 refused[name] = (column.row, column.sample, "holds text")
-            elif counts := self._weigh(column):
+            elif counts := self._weigh(name, column):
                 refused[name] = (column.row, column.sample, "may say which rows are good")
                 shares.append(_show_share(name, column, counts))
         if not refused:
@@ -285,7 +286,7 @@ class Unread:
             f"ignore: [{shown}]. What is read: {', '.join(dict.fromkeys(self.paths))}."
         )
 
-    def _weigh(self, column: _Column) -> list[tuple[str, int]]:
+    def _weigh(self, name: str, column: _Column) -> list[tuple[str, int]]:
         """Values of a flag or a score that may decide which rows are good, with their counts.
 
         The rarest comes first, of a flag false; empty: the column decides nothing.
@@ -304,7 +305,8 @@ class Unread:
             is_whole = all(map(float.is_integer, numbers))
             are_ids = is_whole and (len(counts) == column.num_values or len(counts) > MAX_VALUES)
             is_large = max(map(abs, numbers)) > (MAX_SCORE if is_whole else 1e6)
-            return [] if are_ids or is_large or len(counts) < 2 else counts
+            is_other = (are_ids or is_large) and not is_score(name.rpartition(".")[2])
+            return [] if is_other or len(counts) < 2 else counts
         are_bad = all(word in _BAD or columns_of.read_flag(word) is False for word in column.values)
         are_two = len(counts) == 2 and column.num_rows >= MIN_ROWS and column.most_items < 2
         is_verdict = len(counts) > 1 and _has_verdict(column)
@@ -389,11 +391,16 @@ def _has_verdict(column: _Column) -> bool:
 
 
 def _show_share(name: str, column: _Column, counts: Sequence[tuple[str, int]]) -> str:
-    """Text with the share of a column's rarest value, and the rows that may be kept by it."""
+    """Text with the share of a column's rarest value, and the rows that may be kept by it.
+
+    Of two values both are named: `true` is good of `resolved`, and bad of `truncated`.
+    """
     counted = "rows" if column.most_items < 2 else "items"
     share = f"{name} is {counts[0][0]} in {counts[0][1]} of {column.num_values} {counted}"
-    wanted = counts[-1][0] if len(counts) == 2 and column.most_items < 2 else ".."
-    return f"{share}: where: {{{name}{'.0' * (column.most_items > 0)}: {wanted}}}"
+    are_two = len(counts) == 2 and column.most_items < 2
+    values = [value for value, _ in counts[::-1]] if are_two else [".."]
+    path = f"{name}{'.0' * (column.most_items > 0)}"
+    return f"{share}: where: " + " or ".join(f"{{{path}: {value}}}" for value in values)
 
 
 def _parse(value: Any) -> Any:
@@ -424,7 +431,7 @@ def _inside(value: Any) -> Iterator[Any]:
 
 def _is_medium(value: Any) -> bool:
     if isinstance(value, Mapping):
-        has_key = not value.keys().isdisjoint({"bytes", "array"})
+        has_key = not value.keys().isdisjoint({"bytes", "array", "sampling_rate"})
         return has_key and not columns_of.is_empty([*value.values()])
     is_text = isinstance(value, str)
     return isinstance(value, bytes) or (is_text and _MEDIUM.fullmatch(value) is not None)
@@ -433,7 +440,9 @@ def _is_medium(value: Any) -> bool:
 def _is_schema(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
-    return isinstance(value.get("name"), str) and bool({"parameters", "arguments"} & value.keys())
+    return isinstance(value.get("name"), str) and not value.keys().isdisjoint(
+        {"parameters", "arguments", "input_schema", "inputSchema"}
+    )
 
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
