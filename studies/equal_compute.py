@@ -59,7 +59,7 @@ def compare_at_equal_compute(
     Returns:
         `curves`: name -> n -> {value, low, high, flops, tokens}. `searches`: name -> {flops,
         tokens, accuracy: {way: {value, low, high}}, versus: {unit: {curve: {n, n_cost, at_end,
-        ways: {way: {value, low, high}}}}}} with the differences search minus curve; n is the
+        ways: {way: {value, low, high, p}}}}}} with the differences search minus curve; n is the
         largest that costs no more, and a curve without one is null.
     """
 
@@ -74,7 +74,7 @@ def compare_at_equal_compute(
         share = 0.0 if at_end else (budget - costs[below]) / (costs[above] - costs[below])
         line = (1.0 - share) * curve.accuracy[below] + share * curve.accuracy[above]
         ways = {
-            way: studies.estimate_interval(values - line, confidence=confidence)
+            way: studies.estimate_gain(values - line, confidence=confidence)
             for way, values in search.accuracy.items()
         }
         return {"n": below, "n_cost": costs[below], "at_end": at_end, "ways": ways}

@@ -10,8 +10,8 @@ have, is above 0. The gate names every worse probe: too many are better than too
 probes, about every second policy has one that is worse only by chance. So the gate also marks
 *certain* probes: worse, and with a p of at most 1 - confidence after Holm's correction over the
 policy's gated probes. Intervals and p are over seeds and problems (`statistics/crossed_means`).
-With fewer than three seeds there is no p, and no probe is certain; with one seed the intervals are
-only about its weights.
+With fewer than three seeds there is no verdict; with one seed the intervals are only about its
+weights.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,7 +64,9 @@ def main() -> None:
             for name in trained
         }
         verdicts = {baseline: BASELINE}
-        verdicts |= {name: decide_release(gate, baseline) for name, gate in gates.items()}
+        verdicts |= {
+            name: decide_release(gate, baseline, len(config.seeds)) for name, gate in gates.items()
+        }
         plan = outputs.read_json(DATA / "plan.json")
         with outputs.replace(study.folder / "cards") as cards:
             cards.mkdir()
@@ -75,7 +77,7 @@ def main() -> None:
                     name, config.seeds, config.model, presets, section
                 )  # fmt: skip
                 (cards / f"{name}.md").write_text(card, encoding="utf-8")
-        report = render_report(summaries, gates, verdicts, baseline, len(config.seeds))
+        report = render_report(summaries, gates, verdicts, baseline)
         study.write({"summaries": summaries, "gates": gates, "verdicts": verdicts}, report)
         study.run.log(0, {f"worse/{name}": len(gate["worse"]) for name, gate in gates.items()})
 
@@ -134,8 +136,9 @@ def compare_with_baseline(policy: Values, baseline: Values, confidence: float) -
             np.array([values[probe][name] for name in both]).T for values in (policy, baseline)
         )
         estimate = crossed_means.estimate_means(
-            (policy_values - baseline_values)[..., None], confidence=confidence
-        )
+            (policy_values - baseline_values)[..., None], confidence=confidence,
+            largest=float(definition.is_rate),
+        )  # fmt: skip
         value, low, high = (round_metric(bound.item()) for bound in estimate[:3])
         compared[probe] = {
             "difference": value, "low": low, "high": high, "problems": len(both),
@@ -157,8 +160,10 @@ def compare_with_baseline(policy: Values, baseline: Values, confidence: float) -
     }
 
 
-def decide_release(gate: Metrics, baseline: str) -> str:
-    """The gate's verdict in one or two sentences."""
+def decide_release(gate: Metrics, baseline: str, num_seeds: int) -> str:
+    """The gate's verdict in one or two sentences; with too few seeds there is none."""
+    if no_verdict := studies.explain_no_verdict(num_seeds):
+        return no_verdict
     if not gate["gated"]:
         return f"Not gated: no probe could be compared with {baseline}."
     if not gate["worse"]:
@@ -178,7 +183,7 @@ def decide_release(gate: Metrics, baseline: str) -> str:
 
 def render_report(
     summaries: Mapping[str, Metrics], gates: Mapping[str, Metrics], verdicts: Mapping[str, str],
-    baseline: str, num_seeds: int,
+    baseline: str,
 ) -> str:  # fmt: skip
     """The report: each policy's verdict, a table of probes x policies, probes without a result."""
     policies = sorted(summaries, key=lambda name: (name != baseline, name))
@@ -192,7 +197,6 @@ def render_report(
     ]
     return studies.render(
         "gate", baseline=baseline, verdicts=verdicts,
-        no_verdict=studies.explain_no_verdict(num_seeds),
         table=markdown.render_table(["probe", *policies], rows),
         missing={name: list_missing(summaries[name], gates.get(name)) for name in policies},
     )  # fmt: skip

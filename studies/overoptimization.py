@@ -188,6 +188,7 @@ def render_report(metrics: Measured, *, images: Sequence[str]) -> str:
     """The report on `data/studies/overoptimization/metrics.json`; `images`: paths of the plots."""
     return studies.render(
         "overoptimization", images=images, best_of_n=BEST_OF_N,
+        no_verdict=studies.explain_no_verdict(len(metrics["seeds"])),
         name_curve=name_curve, select_points=select_points, kl_bound=best_of_n.kl_bound, **metrics,
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
+from stages.algorithms.statistics.crossed_means import holm_adjusted
 from stages.engines import vllm_hosting
 from stages.engines.loading import SamplingConfig
 from stages.loops.run import Run
@@ -92,7 +93,7 @@ def main() -> None:
         draw_equal_compute(study.plots / "equal_compute.png", compared)
         report = render_report(
             compared, image="plots/equal_compute.png", way=settings.way,
-            num_seeds=len(config.seeds),
+            num_seeds=len(config.seeds), confidence=confidence,
         )  # fmt: skip
         study.write(metrics, report)
 
@@ -145,22 +146,34 @@ def make_curves(config: Config, seed: int, sizes: tuple[int, int]) -> dict[str, 
     )
 
 
-def render_report(compared: Mapping[str, Any], *, image: str, way: str, num_seeds: int) -> str:
+def render_report(
+    compared: Mapping[str, Any], *, image: str, way: str, num_seeds: int, confidence: float
+) -> str:
     """Report on `equal_compute.compare_at_equal_compute`; `image`: path of the plot."""
     searches = compared["searches"]
     return studies.render(
         "search", image=image, labels=WAYS, titles=TITLES, searches=searches,
         curves=[*compared["curves"]],
         ways=list(dict.fromkeys(way for search in searches.values() for way in search["accuracy"])),
-        verdict=studies.explain_no_verdict(num_seeds) or describe_result(compared, way=way),
+        verdict=studies.explain_no_verdict(num_seeds)
+        or describe_result(compared, way=way, confidence=confidence),
     )  # fmt: skip
 
 
-def describe_result(compared: Mapping[str, Any], *, way: str) -> str:
+def describe_result(compared: Mapping[str, Any], *, way: str, confidence: float) -> str:
     """Sentences on the gain of each search over each curve, at its own cost.
 
-    `way`: method to choose an answer among its solutions, fixed before the results are seen.
+    Comparisons are adjusted by Holm's method. `way`: method to choose an answer among its
+    solutions, fixed before the results are seen.
     """
+    gains = {
+        (name, method): entry["ways"][way]
+        for name, search in compared["searches"].items()
+        for method, entry in search["versus"]["flops"].items()
+        if entry is not None
+    }
+    p_values = holm_adjusted([gain["p"] for gain in gains.values()])
+    adjusted = dict(zip(gains, p_values, strict=True))
     sentences = []
     for name, search in compared["searches"].items():
         names_by_outcome: dict[str, list[str]] = {
@@ -168,12 +181,11 @@ def describe_result(compared: Mapping[str, Any], *, way: str) -> str:
             "cannot be told from": [],
             "is worse than": [],
         }
-        for method, entry in search["versus"]["flops"].items():
-            if entry is not None:
-                gain = entry["ways"][way]
+        for method in search["versus"]["flops"]:
+            if (gain := gains.get((name, method))) is not None:
                 word = "cannot be told from"
-                if gain["low"] > 0 or gain["high"] < 0:
-                    word = "beats" if gain["low"] > 0 else "is worse than"
+                if adjusted[name, method] <= 1.0 - confidence:
+                    word = "beats" if gain["value"] > 0 else "is worse than"
                 names_by_outcome[word].append(f"{method} ({markdown.format_points(gain)})")
         parts = [f"{word} {', '.join(names)}" for word, names in names_by_outcome.items() if names]
         what = "; it ".join(parts) or "costs less than one sample by any of the curves"

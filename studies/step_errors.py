@@ -158,6 +158,7 @@ def render_report(seeds: Seeds, *, confidence: float) -> str:
             table_rows.append([label, f"{mean:.1f}", *map(markdown.format_percent, estimates)])
     return studies.render(
         "step_errors", seeds=seeds, confidence=confidence, gains=[*describe_gains(seeds)],
+        no_verdict=studies.explain_no_verdict(len(seeds)),
         f1=markdown.render_table(["found by", "mean", *numbers], table_rows),
         steps=markdown.render_table(["steps", *numbers], _steps(seeds)),
     )  # fmt: skip

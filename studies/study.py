@@ -64,6 +64,17 @@ def estimate_interval(
     return with_interval(value, low, high)
 
 
+def estimate_gain(
+    differences: Float[np.ndarray, "seed problem"], *, confidence: float
+) -> dict[str, float]:
+    """Interval and two-sided p-value `{value, low, high, p}` of differences of rates, in pairs."""
+    estimate = crossed_means.estimate_means(
+        differences[..., None], confidence=confidence, largest=1.0
+    )
+    value, low, high = (bound.item() for bound in estimate[:3])
+    return with_interval(value, low, high) | {"p": estimate.p_value.item()}
+
+
 def explain_no_verdict(num_seeds: int) -> str:
     """Sentence of a report with too few seeds for a verdict; else empty."""
     fewest = crossed_means.MIN_SEEDS

@@ -121,13 +121,20 @@ def measure(case: Case, num_tables: int, seed: int = 0) -> Rates:
     return count_errors(np.concatenate(p_values), np.concatenate(covered))
 
 
-def rare_coverage(expected: float, num_problems: int, num_tables: int) -> float:
-    """Coverage where so many problems are expected to differ, under each of three seeds alike."""
+def rare_coverage(
+    expected: float, num_problems: int, num_tables: int, num_samples: int = 1
+) -> float:
+    """Coverage where so many problems are expected to differ, under each of three seeds alike.
+
+    With several samples a problem's share of those that differ is uniform.
+    """
     stream = np.random.default_rng(0)
     differs = stream.random((1, num_problems, num_tables)) < expected / num_problems
-    values = np.repeat(differs.astype(float), 3, axis=0)
+    shares = stream.random(differs.shape) if num_samples > 1 else 1.0
+    cells = np.repeat(np.where(differs, shares, 0.0), 3, axis=0)
+    values = stream.binomial(num_samples, cells) / num_samples
     mean = estimate_means(values, confidence=1 - LEVEL, largest=1.0)
-    truth = expected / num_problems
+    truth = expected / num_problems * np.mean(0.5 if num_samples > 1 else 1.0)
     return float(((mean.low <= truth) & (truth <= mean.high)).mean())
 
 

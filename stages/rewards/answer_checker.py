@@ -467,7 +467,7 @@ def check_readable_share(num_read: int, unreadable: Sequence[str]) -> float | No
             f"the answer checker reads a final answer in {rate:.1%} of {total} solutions; at "
             f"least {MIN_RATE:.0%} are needed, or rewards would be silently zero. One that it "
             f"cannot read: {unreadable[0]}. End solutions with `#### 42`, `\\boxed{{42}}`, "
-            f"`<answer>42</answer>` or `The answer is 42.`, in a form that data.answer_forms lists. "
-            f"Where nothing imitates solutions, set data.source.ignore: [<their column>]"
+            f"`<answer>42</answer>` or `The answer is 42.`, in a form of data.answer_forms. Where "
+            f"nothing imitates solutions, set data.source.ignore: [<their column>]"
         )
     return rate

@@ -14,9 +14,9 @@ number whose digits no float has stays text. A row that cannot be parsed becomes
 file, line (in a JSON array: the number of the element) and reason. A ValueError names a file from
 which nothing can be read.
 
-A value beside the list of rows in an object (a system message, tools, a number) is a column of each row,
-unless it describes the file; a second list of objects is refused. Rows under `test` or `dev` get a
-column `split` with that name. An object with a question or messages is one row.
+A value beside the list of rows in an object (a system message, tools, a number) is a column of each
+row, unless it describes the file; a second list of objects is refused. Rows under `test` or `dev`
+get a column `split` with that name. An object with a question or messages is one row.
 
 A path is a file, a folder, a glob, a list of these, or a data set of the Hugging Face hub. In a
 folder all data files are read, in the order of their names, and files with other endings are listed

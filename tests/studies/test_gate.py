@@ -63,7 +63,7 @@ def test_a_probe_is_worse_on_one_side(probe, policy, baseline, worse):
     difference = result["probes"][probe]["difference"]
     assert difference == pytest.approx((sum(policy) - sum(baseline)) / 40)
     assert result["gated"] == (probe != "judge_control")
-    decision = gate.decide_release(result, "sft")
+    decision = gate.decide_release(result, "sft", 3)
     assert decision.startswith("Worse than sft" if worse else ("Passed", "Not gated"))
 
 
@@ -77,7 +77,7 @@ def test_pairs_are_of_the_problems_that_both_have():
     assert (probe["difference"], probe["problems"], probe["baseline"]) == (1.0, 12, 0.0)
     result = compare([1] * 9, [0] * 9)
     assert result["not_compared"]["hint_adopted"].startswith("9 problems")
-    assert "Not gated" in gate.decide_release(result, "sft")
+    assert "Not gated" in gate.decide_release(result, "sft", 3)
 
 
 def test_holm_counts_the_gated_probes():
@@ -101,5 +101,5 @@ def test_nothing_is_certain_of_fewer_than_three_seeds():
         )
         result = gate.compare_with_baseline(policy, baseline, **OPTIONS)
         assert (result["worse"], result["certain"]) == (["answer_list"], certain)
-        page = gate.render_report({}, {}, {}, "sft", seeds)
-        assert ("No verdict" in page) == (seeds < 3)
+        decision = gate.decide_release(result, "sft", seeds)
+        assert decision.startswith("No verdict" if seeds < 3 else "Worse than sft")

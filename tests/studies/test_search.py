@@ -249,7 +249,9 @@ def test_searches_and_samples_are_compared_where_both_cost_the_same(case):
     row = searched["versus"][unit]["a"]
     if expected is None:
         assert row is None
-        report = search.render_report(result, image="x.png", way="best", num_seeds=3)
+        report = search.render_report(
+            result, image="x.png", way="best", num_seeds=3, confidence=0.95
+        )
         assert "costs less than n = 1" in report
     else:
         n, at_end, gain = expected
@@ -258,14 +260,19 @@ def test_searches_and_samples_are_compared_where_both_cost_the_same(case):
         assert row["ways"]["best"]["value"] == pytest.approx(gain)
 
 
-def test_the_verdict_follows_the_interval():
+def test_the_verdict_follows_the_test_of_all_comparisons():
     curves = {"a": curve(0.5, 0.5, 0.5), "b": curve(0.2, 0.2, 0.2)}
     for mean, words in ((0.95, "beats"), (0.5, "cannot be told from"), (0.1, "is worse than")):
         result = compare(curves, s=outcome(25.0, weighted=mean))
-        assert f"{words} a (" in search.describe_result(result, way="weighted")
-        if mean == 0.5:  # as right on the very same problems: no doubt about the difference
-            gain = result["searches"]["s"]["versus"]["flops"]["a"]["ways"]["weighted"]
-            assert gain == {"value": 0.0, "low": 0.0, "high": 0.0}
+        assert f"{words} a (" in search.describe_result(result, way="weighted", confidence=0.95)
+        gain = result["searches"]["s"]["versus"]["flops"]["a"]["ways"]["weighted"]
+        if mean == 0.5:  # as right on the very same problems: others may still differ
+            assert gain["low"] == -gain["high"] < gain["value"] == 0.0
+            assert gain["p"] == 1.0
+        for entry in result["searches"]["s"]["versus"]["flops"].values():
+            entry["ways"]["weighted"]["p"] = 0.03
+        report = search.describe_result(result, way="weighted", confidence=0.95)
+        assert "cannot be told from a (" in report
 
 
 # The study at work

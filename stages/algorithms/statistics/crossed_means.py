@@ -25,6 +25,8 @@ every cell, which a test, or an interval without width, would take for a differe
 UNSEEN = 3.0
 """Number of problems that may still differ if none of many does, by the rule of three: with 3
 expected, none is seen in exp(-3) = 5 % of tables (Hanley and Lippman-Hand 1983)."""
+FEW = 6
+"""Problems that differ from which the size of their differences is estimated."""
 NUM_DRAWS = 20_000
 """Draws of mean squares in `forecast_difference`: a power of 80 % is met within 0.6 points."""
 
@@ -75,9 +77,10 @@ def estimate_means(
     the estimator for readers and cases in comparisons of diagnostic tests (Dorfman, Berbaum and
     Metz 1992); it has max(A, R) because E A is never below E R. The last term is for rare
     differences: besides the few problems seen to differ, `UNSEEN` = 3 more may. q² is the mean
-    square deviation from the median over the cells that deviate. If none does, it is `largest`²,
-    the largest possible difference (1 for shares); with the default 0 a column of equal cells has
-    an interval of no width.
+    square deviation from the median over the cells that deviate. If these are of fewer than `FEW`
+    problems k, it is (k q² + (FEW - k) largest²) / FEW with the largest possible difference (1 for
+    shares): one problem of which 1 of 16 samples differs would make an interval a sixteenth as wide
+    as none. With the default 0 it is q², and a column of equal cells has an interval of no width.
 
     With w the share max(A, R) / (S P error²) of the seeds, the p-value of |mean| / error = t is
 
@@ -125,9 +128,12 @@ def estimate_means(
         residual_degrees = (num_seeds - 1) * (num_problems - 1)
         residual = np.square(residuals).sum(axis=(0, 1)) / residual_degrees
     deviations = values - np.median(values, axis=(0, 1))
-    num_deviating = (np.abs(deviations) > ROUNDING).sum(axis=(0, 1))
-    square = np.square(deviations).sum(axis=(0, 1)) / np.maximum(num_deviating, 1)
-    rare = UNSEEN * np.where(num_deviating > 0, square, np.square(largest)) / num_problems**2
+    deviating = np.abs(deviations) > ROUNDING
+    square = np.square(deviations).sum(axis=(0, 1)) / np.maximum(deviating.sum(axis=(0, 1)), 1)
+    unknown = np.maximum(1.0 - deviating.any(axis=0).sum(axis=0) / FEW, 0.0)
+    unknown *= np.asarray(largest) > 0.0
+    square = (1.0 - unknown) * square + unknown * np.square(largest)
+    rare = UNSEEN * square / num_problems**2
     error, share = _error_and_share(seed, problem, residual, values.shape[:2], rare=rare)
     value = np.where(np.abs(mean) <= ROUNDING, 0.0, mean)
     half = _critical_ratio(share, 1.0 - confidence, values.shape[:2]) * error

@@ -100,8 +100,19 @@ def test_tests_and_intervals_err_as_rarely_as_they_say():
     assert errors.max() <= 0.06 + 0.023
     assert errors.mean(axis=0).max() <= 0.05
     assert min(found.coverage for found in rates) >= 0.94 - 0.023
-    for num_problems, expected in itertools.product((24, 100), range(1, 7)):
-        assert error_rates.rare_coverage(expected, num_problems, 2000) >= 0.94 - 0.016
+    for *sizes, expected in itertools.product((24, 100), (1, 16), range(1, 7)):
+        problems, samples = sizes
+        assert error_rates.rare_coverage(expected, problems, 2000, samples) >= 0.94 - 0.016
+
+
+def test_no_interval_becomes_narrow_where_a_few_problems_differ_a_little():
+    cells = np.zeros((3, 530, 6))
+    for number in range(1, 6):
+        cells[0, :number, number] = 1 / 16
+    means = estimate_means(cells, confidence=0.95, largest=1.0)
+    widths = (means.high - means.low) / (means.high[0] - means.low[0])
+    assert (np.diff(widths) < 0).all()
+    np.testing.assert_allclose(widths**2, 1 - np.arange(6) / 6, atol=0.05)
 
 
 @pytest.mark.weekly
