@@ -27,6 +27,8 @@ from transformers import AttentionInterface, PreTrainedModel
 from stages.models import attention, sharding
 
 FOLDER = Path(".pipe/compiled")
+CACHE_DIR = "TORCHINDUCTOR_CACHE_DIR"
+"""Environment variable with Inductor's folder; a user's value is kept."""
 BACKEND = "inductor"
 AUTO_PARAMETERS = 100_000_000
 """Size from which `auto` compiles on a GPU: smaller models are bound by kernel launches."""
@@ -77,11 +79,14 @@ def compile_layers(model: PreTrainedModel, body: nn.Module) -> None:
             f"compute.compile: expected a model that names the class of its layers, found "
             f"{type(model).__name__}, which does not. Set it to false."
         )
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(FOLDER.absolute()))
     import torch._dynamo.config as dynamo
     import torch._functorch.config as autograd
     import torch._inductor.config as inductor
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
+    # torch's imports set it to a folder below /tmp, which a new container does not have
+    if os.environ.get(CACHE_DIR) in (None, default_cache_dir()):
+        os.environ[CACHE_DIR] = str(FOLDER.absolute())
     inductor.deterministic = True  # else kernels are chosen by timing
     autograd.force_non_lazy_backward_lowering = True  # in the fixed-size pass, too
     dynamo.recompile_limit = dynamo.accumulated_recompile_limit = MAX_GRAPHS

@@ -34,7 +34,7 @@ from stages.planning import cost
 from stages.planning.cost import Trial
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards.completion_rewards import CompletionRewards
-from stages.runtime import ranks
+from stages.runtime import gpu_slot, ranks
 from tests import presets
 from tests.gpu.scales import COMPUTE, Scale, build, token_ids
 
@@ -46,6 +46,10 @@ BFLOAT16_PEAK = 989e12
 """Operations a second of an H100's or H200's matrix units, dense (NVIDIA's data sheet)."""
 PROMPT = 32
 """Tokens before what is learned or sampled."""
+FAST = {"compile": True, "gradient_checkpointing": False}
+"""What `auto` chooses for these models on a large GPU."""
+PACKED, PACKED_ROWS = {"pack_tokens": 32_768}, 2
+"""Several demonstrations in a row, whose attention is by their starts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,14 +68,14 @@ Row = Measurement | str
 """Row of the table, or lines of text below it."""
 
 
-def prepared(config, device: torch.device, **changes: bool) -> PreTrainedModel:
+def prepared(config, device: torch.device, **changes: Any) -> PreTrainedModel:
     """A random model as a stage would load it; `changes` of `scales.COMPUTE`."""
     compute = COMPUTE.model_copy(update=changes)
     return policy.prepare_model(build(config, device), compute, device)
 
 
 def bits(scale: Scale, device: torch.device) -> Iterator[Row]:
-    """(a) Log-probs in bfloat16; the same bits twice, compiled or not, recomputed or not."""
+    """(a) Log-probs in bfloat16; the same bits twice, compiled, packed, recomputed, or not."""
     model = prepared(scale.trained, device)
     batch = _batch(scale, [min(1024, scale.sft_tokens)], device)
     with eval_no_grad(model):
@@ -89,11 +93,15 @@ def bits(scale: Scale, device: torch.device) -> Iterator[Row]:
         differing = _count_differing(plain, _end_of_two_steps(scale, device, **changes))
         yield _at_most(f"weights that differ after two steps, {name}", differing, "numbers", 0)
     del plain
-    pair = [_end_of_two_steps(scale, device, compile=True) for _ in range(2)]
-    yield _at_most(
-        "weights that differ after two steps, compiled, twice", _count_differing(*pair), "numbers",
-        0,
-    )  # fmt: skip
+    for name, *changes in (
+        ("compiled, twice", {"compile": True}, {"compile": True}),
+        ("compiled, without recomputed activations", {"compile": True}, FAST),
+        ("packed rows, twice", PACKED, PACKED),
+    ):
+        differing = _count_differing(
+            *(_end_of_two_steps(scale, device, **each) for each in changes)
+        )
+        yield _at_most(f"weights that differ after two steps, {name}", differing, "numbers", 0)
     model = prepared(scale.trained, device, compile=True)
     with eval_no_grad(model):
         compiled = Policy(model)(batch, temperature=1.0).logprobs
@@ -101,18 +109,15 @@ def bits(scale: Scale, device: torch.device) -> Iterator[Row]:
     yield _at_most("log-probs of compiled layers: mean difference", gap.mean(), "nats", 0.02)
 
 
-def _end_of_two_steps(scale: Scale, device: torch.device, **changes: bool) -> list[torch.Tensor]:
-    model = prepared(scale.trained, device, **changes)
-    list(_sft(model, scale, 2))
+def _end_of_two_steps(scale: Scale, device: torch.device, **changes: Any) -> list[torch.Tensor]:
+    model, compute = prepared(scale.trained, device, **changes), COMPUTE.model_copy(update=changes)
+    num_rows = PACKED_ROWS if compute.pack_tokens else 1
+    list(_sft_steps(Policy(model, compute, 0), scale, 2, num_rows, scale.sft_tokens // num_rows))
     return [parameter.detach().cpu() for parameter in model.parameters()]
 
 
 def _count_differing(some: list[torch.Tensor], others: list[torch.Tensor]) -> int:
     return sum(int((a != b).sum()) for a, b in zip(some, others, strict=True))
-
-
-FAST = {"compile": True, "gradient_checkpointing": False}
-"""What `auto` chooses for these models on a large GPU."""
 
 
 def training(scale: Scale, device: torch.device) -> Iterator[Row]:
@@ -313,9 +318,9 @@ def _record_time(call: Callable[..., Any], times: list[float], device: Any, *wor
 def two_gpus(scale: Scale, device: torch.device) -> Iterator[Row]:
     """(f) SFT in this process and another one, each with a half of all weights.
 
-    In a process of its own: `device` is "cuda" without having been used, so that a fork has it too.
+    In a process of its own, in which CUDA has not begun: each takes its GPU first.
     """
-    if device.type == "cuda" and torch.cuda.device_count() < 2:
+    if device.type == "cuda" and len(gpu_slot.devices()) < 2:
         yield "One GPU: two were not measured."
         return
     rates: list[float] = []
@@ -328,7 +333,10 @@ def two_gpus(scale: Scale, device: torch.device) -> Iterator[Row]:
         seconds = _time(lambda: [next(steps) for _ in range(scale.steps)], here)
         rates.append(2 * scale.sft_tokens * scale.steps / seconds)
 
-    with tempfile.TemporaryDirectory() as folder, ranks.joined(work, 2, Path(folder)) as rank:
+    with (
+        gpu_slot.take(2), tempfile.TemporaryDirectory() as folder,
+        ranks.joined(work, 2, Path(folder)) as rank,
+    ):  # fmt: skip
         work(rank)
     yield _speed("SFT, 0.6B, a row of 8k in each of two processes", rates[0], None)
 
@@ -362,8 +370,10 @@ def _sft(model: PreTrainedModel, scale: Scale, number: int) -> Iterator[object]:
     return _sft_steps(Policy(model, COMPUTE, 0), scale, number)
 
 
-def _sft_steps(learner: Policy, scale: Scale, number: int, rows: int = 1) -> Iterator[object]:
-    ids = token_ids(scale.sft_tokens, scale.trained)
+def _sft_steps(
+    learner: Policy, scale: Scale, number: int, rows: int = 1, length: int | None = None
+) -> Iterator[object]:
+    ids = token_ids(length or scale.sft_tokens, scale.trained)
     demonstrations = [
         Demonstration(
             id=str(i), task="solve", prompt="", prompt_ids=ids[:PROMPT], completion="",

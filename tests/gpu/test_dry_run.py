@@ -1,6 +1,7 @@
 """The GPU script in its dry run passes: nothing of it fails for an import or a shape."""
 
 import pytest
+from vllm_installed import needs_vllm
 
 from tests.gpu import __main__ as script
 from tests.gpu.measurements import PARTS, Measurement
@@ -11,10 +12,20 @@ def test_every_part_passes_on_small_models_on_the_cpu(capfd):
     assert script.main(["--dry-run"]) == 0, capfd.readouterr().out
     report = capfd.readouterr().out
     for words in ("compiled, twice | 0 numbers", "recomputed activations | 0 numbers",
-                  "own sampler |", "RL update", "GRPO", "two processes"):  # fmt: skip
+                  "packed rows, twice | 0 numbers", "own sampler |", "RL update", "GRPO",
+                  "two processes"):  # fmt: skip
         assert words in report
     assert "FAILED" not in report
     assert sum(limit for _, limit in PARTS.values()) <= 680  # and the bytecode before
+
+
+@needs_vllm
+@pytest.mark.vllm
+@pytest.mark.parametrize(("part", "words"), [("rollouts", ", vLLM"), ("reinforcement", "sleep")])
+def test_parts_with_vllm_pass_on_small_models_on_the_cpu(part, words):
+    rows = list(script.measure(part, dry=True))
+    assert any(getattr(row, "name", "").endswith(words) for row in rows), rows
+    assert not any(row.met is False for row in rows if isinstance(row, Measurement)), rows
 
 
 @pytest.mark.slow

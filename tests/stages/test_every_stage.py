@@ -11,6 +11,8 @@ import hashlib
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
@@ -135,6 +137,21 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 
 def test_every_entry_point_is_a_row_here():
     assert {*map(find_entry_point, KINDS)} | ADAPTERS == rows.ENTRY_POINTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["stages.evaluate", "sft"], "python -m stages <entry point> <row>"),
+        (["stages.compare"], "python -m stages <entry point> <row>"),
+        (["stages", "sft"], "expected an entry point, found sft"),
+    ],
+)
+def test_a_command_without_work_ends_with_an_error(words, message):
+    command = [sys.executable, "-m", *words]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert message in result.stderr
 
 
 def test_a_stage_writes_the_outputs_that_dvc_yaml_declares(name: str, whole: dict[str, bytes]):
