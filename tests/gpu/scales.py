@@ -27,7 +27,7 @@ QWEN25_15B = Qwen2Config(
     tie_word_embeddings=True, pad_token_id=0, eos_token_id=None, bos_token_id=None,
 )  # fmt: skip
 SMALL = {
-    "vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    "vocab_size": 512, "hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
     "tie_word_embeddings": True, "pad_token_id": 0, "eos_token_id": None, "bos_token_id": None,
 }  # fmt: skip
@@ -60,7 +60,7 @@ REAL = Scale(
     lora_rank=32,
 )  # fmt: skip
 TINY = Scale(
-    trained=Qwen3Config(**SMALL, head_dim=16), sampled=Qwen2Config(**SMALL), sft_tokens=96,
+    trained=Qwen3Config(**SMALL, head_dim=32), sampled=Qwen2Config(**SMALL), sft_tokens=96,
     update_tokens=128, prompts=2, samples=2, new_tokens=8, steps=1,
     lora_rank=4,
 )  # fmt: skip
