@@ -141,6 +141,17 @@ def test_rivals_are_ranked_the_larger_first_and_differences_are_paired():
     assert "Ranking" not in render(same)
 
 
+def test_the_report_on_a_reward_model_has_no_greedy_accuracy_and_no_interval():
+    cells = {
+        ("row", name): [[SeedResult(id="pairs", accuracy=share, greedy=None)] for share in shares]
+        for name, shares in (("run", [0.9] * 3), ("more", [0.8, 0.9, 0.7]))
+    }
+    options = {"confidence": 0.95, "are_rivals": False}
+    page = render(retrain_metrics.compare_cells(cells, [0, 1, 2], **options))
+    assert "| row | more | 80.0 % | 80.0, 90.0, 70.0 |" in page
+    assert [word for word in ("Greedy", "test problems", "[") if word in page] == []
+
+
 def test_two_seeds_give_numbers_and_no_verdict():
     metrics = compare(sft=NOISE[:2], a=NOISE[:2] + 0.25, b=NOISE[:2] + 0.75)
     pair = metrics["differences"]["pairs"]["mean"]["b - a"]
