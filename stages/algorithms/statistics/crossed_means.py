@@ -130,7 +130,8 @@ def estimate_means(
     deviations = values - np.median(values, axis=(0, 1))
     deviating = np.abs(deviations) > ROUNDING
     square = np.square(deviations).sum(axis=(0, 1)) / np.maximum(deviating.sum(axis=(0, 1)), 1)
-    unknown = np.maximum(1.0 - deviating.any(axis=0).sum(axis=0) / FEW, 0.0)
+    few = min(FEW, num_problems - 1)  # of all different problems one may be the median
+    unknown = np.maximum(1.0 - deviating.any(axis=0).sum(axis=0) / few, 0.0)
     unknown *= np.asarray(largest) > 0.0
     square = (1.0 - unknown) * square + unknown * np.square(largest)
     rare = UNSEEN * square / num_problems**2

@@ -1,6 +1,6 @@
 """The report on small inputs: a golden text, and what it is made of.
 
-A change on purpose: `python -m tests.stages.report.test_report` writes report.golden.md; read its
+A change on purpose: `PYTHONPATH=tests python -m tests.stages.report.test_report` writes it; read its
 diff.
 """
 
