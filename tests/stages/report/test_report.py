@@ -1,7 +1,7 @@
 """The report on small inputs: a golden text, and what it is made of.
 
-A change on purpose: `PYTHONPATH=tests python -m tests.stages.report.test_report` writes it; read its
-diff.
+A change on purpose: `PYTHONPATH=tests python -m tests.stages.report.test_report` writes the text;
+read its diff.
 """
 
 import base64
