@@ -78,9 +78,9 @@ def estimate_means(
     Metz 1992); it has max(A, R) because E A is never below E R. The last term is for rare
     differences: besides the few problems seen to differ, `UNSEEN` = 3 more may. q² is the mean
     square deviation from the median over the cells that deviate. If these are of fewer than `FEW`
-    problems k, it is (k q² + (FEW - k) largest²) / FEW with the largest possible difference (1 for
-    shares): one problem of which 1 of 16 samples differs would make an interval a sixteenth as wide
-    as none. With the default 0 it is q², and a column of equal cells has an interval of no width.
+    problems k (or P - 1), it is (k q² + (FEW - k) largest²) / FEW with the largest possible
+    difference (1 for shares): else one problem of which 1 of 16 samples differs makes an interval a
+    sixteenth as wide as none. With the default 0 it is q²: equal cells have one of no width.
 
     With w the share max(A, R) / (S P error²) of the seeds, the p-value of |mean| / error = t is
 
