@@ -4,9 +4,8 @@ Random weights of Qwen3-0.6B's and Qwen2.5-1.5B's shapes; nothing is downloaded.
 `measurements.PARTS` runs in a process of its own, until its limit. Its rows, target beside
 measured, are written to tests/gpu/results.md as they come, so that a cut loses nothing.
 
-`--dry-run`: the same functions on small models on the CPU, in this process but for the last part;
-speeds are held to no target, and nothing is written. `--part NAME`: that part alone, its rows as
-lines of JSON.
+`--dry-run`: the same functions on small models on the CPU, in this process; speeds are held to no
+target, and nothing is written. `--part NAME`: that part alone, its rows as lines of JSON.
 """
 
 import argparse
@@ -44,7 +43,7 @@ def measure(name: str, *, dry: bool) -> Iterator[Any]:
     part = PARTS[name][0]
     if dry:
         compilation.BACKEND = "eager"
-    if name == "two_gpus":  # whose processes set up a device of their own
+    if name == "two_gpus":  # whose forked processes set up a device each
         device = torch.device("cpu" if dry else "cuda")
     else:
         device = devices.setup(scales.COMPUTE)
@@ -124,8 +123,7 @@ def main(words: Sequence[str] | None = None) -> int:
     head = "A dry run on a CPU." if dry else describe_machine().strip()
     rows: list[Any] = []
     for name, (_, limit) in PARTS.items():
-        here = dry and name != "two_gpus"
-        for row in measure(name, dry=True) if here else measure_apart(name, limit, dry=dry):
+        for row in measure(name, dry=True) if dry else measure_apart(name, limit, dry=dry):
             rows.append(row)
             if not dry:
                 RESULTS.write_text(format_report(head, rows), encoding="utf-8")

@@ -2,9 +2,12 @@
 
 import copy
 import importlib.util
+import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +23,7 @@ from stages.algorithms.flops import Passes
 from stages.engines import vllm
 from stages.engines.transformers import TransformersSampler
 from stages.engines.vllm_policy import PolicySampler
-from stages.loops import rl, sft
+from stages.loops import overlap, rl, sft
 from stages.loops.method import GroupRlConfig, Settings
 from stages.loops.rl import Minibatch, TokenGrids
 from stages.loops.rollouts import RlModels, Rollouts, Task
@@ -248,51 +251,18 @@ def _sampling_rate(sampler: Any, scale: Scale, device: torch.device) -> float:
 
 def reinforcement(scale: Scale, device: torch.device) -> Iterator[Row]:
     """(e) Five steps of GRPO with LoRA; vLLM samples where it is installed."""
-    lora = LoraConfig(rank=scale.lora_rank, alpha=32)
-    model = prepared(scale.sampled, device, **FAST)
-    disable = row_policy.add_adapters(model, lora, 0)
-    missing, num_prompts = missing_vllm(), max(2, scale.prompts // 4)
+    missing = missing_vllm()
     if missing is not None:
         yield missing
     with tempfile.TemporaryDirectory() as folder:
-        _write_config(scale, folder)
-        if missing is None:
-            sampler: Any = PolicySampler(
-                policy=model, source=(folder, None), compute=COMPUTE, num_trained=1,
-                max_length=PROMPT + scale.new_tokens,
-            )  # fmt: skip
-        else:
-            sampler = TransformersSampler(
-                model=model, eos_ids=frozenset(_list_ends(scale)), pad_id=0, max_batch=512,
-                check_every=16, has_fixed_shapes=True,
-            )  # fmt: skip
+        trainer = _make_trainer(scale, device, folder if missing is None else None, **FAST)
+        sampler: Any = trainer.models.sampler
         refreshes, sleeps = list[float](), list[float]()
         for name, times in (("_wake_and_refresh", refreshes), ("sleep", sleeps)):
             if (call := getattr(sampler, name, None)) is not None:
                 setattr(sampler, name, partial(_record_time, call, times, device))
-        compute = COMPUTE.model_copy(update=FAST | {"max_tokens": 8192})
-        actor = RlModels(
-            policy=Policy(model, compute, 0, disable), reference=None, sampler=sampler,
-            decode=lambda ids: " ".join(map(str, ids)),
-        )  # fmt: skip
-        task = Task(
-            prompts=[
-                Prompt(
-                    id=str(i), task="solve", question="", prompt="", answer="",
-                    prompt_ids=token_ids(PROMPT, scale.sampled, i),
-                )
-                for i in range(num_prompts)
-            ],
-            reward=_reward_even, check_answers=None,
-        )  # fmt: skip
-        sizes = GroupRlConfig(
-            num_steps=5, prompts_per_step=num_prompts, group_size=scale.samples, temperature=1.0,
-            num_checkpoints=0, max_new_tokens=scale.new_tokens, optim=OPTIM,
-        )  # fmt: skip
-        method = presets.method("dr_grpo").for_engine("vllm" if missing is None else "transformers")
-        settings = Settings(config=sizes, method=method, seed=0)
         starts, gaps = [time.perf_counter()], list[float]()
-        for step in rl.train(actor, task, [range(num_prompts)] * sizes.num_steps, settings):
+        for step in rl.train(trainer.models, trainer.task, _schedule(trainer), trainer.settings):
             if "sampling/logprob_gap" in step.metrics:  # a step without a gradient has none
                 gaps.append(float(step.metrics["sampling/logprob_gap"]))
             starts.append(time.perf_counter())
@@ -306,6 +276,55 @@ def reinforcement(scale: Scale, device: torch.device) -> Iterator[Row]:
         yield _at_most("sleep", 1000 * max(sleeps), "ms")
 
 
+def _make_trainer(
+    scale: Scale,
+    device: torch.device,
+    folder: str | None = None,
+    *,
+    staleness: int = 0,
+    **changes: Any,
+) -> rl.Trainer:
+    """GRPO with LoRA and a reward of even tokens; vLLM samples if there is a folder for it."""
+    model = prepared(scale.sampled, device, **changes)
+    disable = row_policy.add_adapters(model, LoraConfig(rank=scale.lora_rank, alpha=32), 0)
+    if folder is not None:
+        _write_config(scale, folder)
+        sampler: Any = PolicySampler(
+            policy=model, source=(folder, None), compute=COMPUTE, num_trained=1,
+            max_length=PROMPT + scale.new_tokens,
+        )  # fmt: skip
+    else:
+        sampler = TransformersSampler(
+            model=model, eos_ids=frozenset(_list_ends(scale)), pad_id=0, max_batch=512,
+            check_every=16, has_fixed_shapes=True,
+        )  # fmt: skip
+    compute = COMPUTE.model_copy(update=changes | {"max_tokens": 8192})
+    models = RlModels(
+        policy=Policy(model, compute, 0, disable), reference=None, sampler=sampler,
+        decode=lambda ids: " ".join(map(str, ids)),
+    )  # fmt: skip
+    prompts = [
+        Prompt(
+            id=str(i), task="solve", question="", prompt="", answer="",
+            prompt_ids=token_ids(PROMPT, scale.sampled, i),
+        )
+        for i in range(max(2, scale.prompts // 4))
+    ]  # fmt: skip
+    sizes = GroupRlConfig(
+        num_steps=5, prompts_per_step=len(prompts), group_size=scale.samples, temperature=1.0,
+        num_checkpoints=0, max_new_tokens=scale.new_tokens, optim=OPTIM,
+    )  # fmt: skip
+    method = presets.method("dr_grpo").model_copy(update={"staleness": staleness})
+    method = method.for_engine("transformers" if folder is None else "vllm")
+    task = Task(prompts=prompts, reward=_reward_even, check_answers=None)
+    settings = Settings(config=sizes, method=method, seed=0)
+    return rl.Trainer(models=models, task=task, settings=settings)
+
+
+def _schedule(trainer: rl.Trainer) -> list[range]:
+    return [range(len(trainer.task.prompts))] * trainer.settings.config.num_steps
+
+
 def _reward_even(batch: Rollouts) -> CompletionRewards:
     samples = [sample.token_ids for sample in batch.samples]
     return CompletionRewards(totals=[sum(i % 2 for i in ids) / len(ids) for ids in samples])
@@ -316,29 +335,83 @@ def _record_time(call: Callable[..., Any], times: list[float], device: Any, *wor
 
 
 def two_gpus(scale: Scale, device: torch.device) -> Iterator[Row]:
-    """(f) SFT in this process and another one, each with a half of all weights.
+    """(f) A model in halves, two seeds side by side, and a sampler beside the trainer.
 
-    In a process of its own, in which CUDA has not begun: each takes its GPU first.
+    Each in forked processes: in this one CUDA never begins, so that they can.
     """
     if device.type == "cuda" and len(gpu_slot.devices()) < 2:
         yield "One GPU: two were not measured."
         return
+    (rate,) = _fork(_train_halves, scale)
+    yield _speed("SFT, 0.6B, a row of 8k in each of two processes", rate, None)
+    (alone,) = _fork(_train_seed, scale)
+    both = _fork(_train_seed, scale, number=2)
+    yield Measurement(
+        name="two seeds of SFT side by side, the slower one against one alone",
+        value=100 * min(both) / alone, unit="%", target="at least 90", met=min(both) >= 0.9 * alone,
+    )  # fmt: skip
+    (without,) = _fork(partial(_train_stale, sampler=False), scale)
+    (beside,) = _fork(partial(_train_stale, sampler=True), scale)
+    yield _at_most("GRPO, 1.5B, staleness 1: seconds a step, one GPU", without, "s")
+    yield _at_most("the same, its sampler on the second GPU", beside, "s", without)
+
+
+def _fork(work: Callable[[Scale], float], scale: Scale, number: int = 1) -> list[float]:
+    """Results of so many forked processes that work at once."""
+    with ProcessPoolExecutor(number, multiprocessing.get_context("fork")) as pool:
+        return list(pool.map(work, [scale] * number))
+
+
+def _train_halves(scale: Scale) -> float:
+    """Tokens a second of SFT in this process and another one, each with half of all weights."""
     rates: list[float] = []
 
     def work(_: int) -> None:
         here = devices.setup(COMPUTE)
         learner = sharding.shard_model(Policy(prepared(scale.trained, here), COMPUTE, 0))
-        steps = _sft_steps(learner, scale, scale.steps + 1, rows=2)
-        next(steps)
-        seconds = _time(lambda: [next(steps) for _ in range(scale.steps)], here)
-        rates.append(2 * scale.sft_tokens * scale.steps / seconds)
+        rates.append(_training_rate(learner, scale, here, rows=2))
 
     with (
         gpu_slot.take(2), tempfile.TemporaryDirectory() as folder,
         ranks.joined(work, 2, Path(folder)) as rank,
     ):  # fmt: skip
         work(rank)
-    yield _speed("SFT, 0.6B, a row of 8k in each of two processes", rates[0], None)
+    return rates[0]
+
+
+def _train_seed(scale: Scale) -> float:
+    """Tokens a second of SFT on a GPU that no other process has."""
+    with gpu_slot.take():
+        here = devices.setup(COMPUTE)
+        return _training_rate(Policy(prepared(scale.trained, here), COMPUTE, 0), scale, here)
+
+
+def _training_rate(learner: Policy, scale: Scale, device: torch.device, rows: int = 1) -> float:
+    steps = _sft_steps(learner, scale, scale.steps + 1, rows)
+    next(steps)
+    seconds = _time(lambda: [next(steps) for _ in range(scale.steps)], device)
+    return rows * scale.sft_tokens * scale.steps / seconds
+
+
+def _train_stale(scale: Scale, *, sampler: bool) -> float:
+    """Seconds a step of GRPO whose batches are drawn a step ahead, maybe by another process."""
+
+    def load(place: int) -> rl.Trainer:
+        if names:
+            gpu_slot.show(place)
+        return _make_trainer(scale, devices.setup(COMPUTE), staleness=1)
+
+    with gpu_slot.take(2) as names, ExitStack() as stack:
+        process = None
+        if sampler:
+            process = stack.enter_context(closing(overlap.fork_sampler(lambda: load(1))))
+        trainer = load(0)
+        steps = rl.train(
+            trainer.models, trainer.task, _schedule(trainer), trainer.settings, None, process
+        )
+        next(steps)
+        device = trainer.models.policy.device
+        return _time(lambda: list(steps), device) / (trainer.settings.config.num_steps - 1)
 
 
 def _memory(peak: int, scale: Scale) -> Measurement:
@@ -424,7 +497,7 @@ PARTS: dict[str, tuple[Callable[[Scale, torch.device], Iterator[Row]], int]] = {
     "rollouts": (rollouts, 160),
     "update": (update_speed, 50),
     "reinforcement": (reinforcement, 150),
-    "two_gpus": (two_gpus, 70),
+    "two_gpus": (two_gpus, 110),
 }
 """Name -> what is measured, and its limit in seconds; the first says whether the others are worth
 anything."""

@@ -13,10 +13,10 @@ def test_every_part_passes_on_small_models_on_the_cpu(capfd):
     report = capfd.readouterr().out
     for words in ("compiled, twice | 0 numbers", "recomputed activations | 0 numbers",
                   "packed rows, twice | 0 numbers", "own sampler |", "RL update", "GRPO",
-                  "two processes"):  # fmt: skip
+                  "two processes", "side by side", "on the second GPU"):  # fmt: skip
         assert words in report
     assert "FAILED" not in report
-    assert sum(limit for _, limit in PARTS.values()) <= 680  # and the bytecode before
+    assert sum(limit for _, limit in PARTS.values()) <= 700  # and the bytecode before
 
 
 @needs_vllm
