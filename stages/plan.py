@@ -110,7 +110,7 @@ def write_plan(params: dict[str, Any], tables: Tables) -> None:
 
 
 def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
-    """The rows of these files, and all errors in them and in params.yaml, as printable text."""
+    """The rows of these files, and all errors in them and in params.yaml."""
     tables, problems = read_tables(list(paths))
     problems = [*checkout.find_outside_folders(), *problems]
     try:
@@ -123,11 +123,7 @@ def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
 
     entry_points = plan_checks.load_entry_points()
     problems += plan_checks.find_problems(params, presets, tables, entry_points)
-    return tables, ["".join(map(_escape, problem)) for problem in problems]
-
-
-def _escape(character: str) -> str:
-    return character if character.isprintable() else repr(character)[1:-1]
+    return tables, problems
 
 
 def check_own_functions(tables: Tables) -> Iterator[str]:

@@ -95,7 +95,7 @@ class ModelConfig(Params):
         is_hub_id = self.path is not None and not model_files.is_local(self.path)
         if is_hub_id and self.revision is None:
             raise ValueError(
-                f"the path '{self.path}' is not a folder here, so it is a hub id, whose files can "
+                f"the path {self.path!r} is not a folder here, so it is a hub id, whose files can "
                 f"change: set model.revision to a commit"
             )
         return self

@@ -58,19 +58,20 @@ def choose_temperature(dev: Mapping[float, DevTable]) -> float:
     Only dev problems decide, so that the accuracy on test problems at this temperature is unbiased.
 
     The choice adds variance, since other dev problems would choose otherwise. Its share of the
-    squared standard error of the gain at the best temperature, largest of the default run's four
-    policies and median (three seeds, 4 samples per dev problem at temperature 1, 2 at 0.25 to 0.75,
-    1 at 0; 4,000 draws of so many of its 358 dev problems, with the accuracy on all 530 test
-    problems at the temperature that they choose):
+    squared standard error of the gain at the best temperature, over the default run's four policies
+    (three seeds, 4 samples per dev problem at temperature 1, 2 at 0.25 to 0.75, 1 at 0; 4,000 draws
+    of so many of its 333 dev problems, with the accuracy on all 539 test problems at the
+    temperature that they choose; `python -m tests.error_rates --temperatures`):
 
         dev problems                                      24     50     79    100    318
-        test problems, in the default's proportion        40     83    132    167    530
-        largest share of the squared error, %             34     21     10      7    0.4
-        median share, %                                   16      8      2      1    0.1
-        largest standard deviation by the choice, points 1.6    1.1    0.8    0.6    0.1
+        test problems, in the default's proportion        39     81    128    162    515
+        largest share of the squared error, %              7      5      3      4      5
+        median share, %                                    3      3      3      3      2
+        largest standard deviation by the choice, points 1.2    0.8    0.7    0.7    0.4
 
-    A tenth of the variance is 5 % of an interval's width, which intervals neglect. With fewer than
-    `MIN_DEV_PROBLEMS` it would be more, so no temperature is chosen: policies are compared at the
+    On an easier task, on which seeds agree more, the largest share was 34, 21, 10, 7 and 0.4 %. A
+    tenth of the variance is 5 % of an interval's width, which intervals neglect. With fewer than
+    `MIN_DEV_PROBLEMS` it may be more, so no temperature is chosen: policies are compared at the
     sampling temperature, and the verdict reports it.
 
     With means of 0.5 at 1, 0.75 at 0.5 and 0.75 at 0, it is 0.5.

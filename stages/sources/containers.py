@@ -486,10 +486,10 @@ def _split_of(name: str) -> str | None:
 
 def _split_of_twin(name: str, names: Iterable[str]) -> str | None:
     """The split of `gsm8ktest.csv` beside `gsm8ktrain.csv`: only these letters are different."""
-    name, others = name.lower(), {other.lower() for other in names}
-    if "train" in name and name.replace("train", "test") in others:
+    name, lowered = name.lower(), {each.lower() for each in names}
+    if "train" in name and name.replace("train", "test") in lowered:
         return "train"
-    return "test" if "test" in name and name.replace("test", "train") in others else None
+    return "test" if "test" in name and name.replace("test", "train") in lowered else None
 
 
 def _words_in(name: str) -> list[str]:
