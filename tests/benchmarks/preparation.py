@@ -1,4 +1,4 @@
-"""CPU time and memory of plan and prepare_data by rows: `python -m tests.benchmarks.preparation`."""
+"""Cost of plan and prepare_data by rows: `python -m tests.benchmarks.preparation`."""
 
 import json
 import os

@@ -14,6 +14,7 @@ import pydantic
 import pytest
 from ruamel.yaml import YAML
 from stage_inputs import ROOT, read_files, write_raw
+from toy_repo import init_dvc
 
 from stages import auto, plan, rows, stage, tables
 from stages.config import PARAMS_PATH, PRESETS_PATH, Params, merge, read_yaml
@@ -306,7 +307,7 @@ def test_no_name_reaches_a_shell_even_where_the_stage_is_run_alone(
     monkeypatch.setenv("SHELL", "/bin/sh")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     dvc = [sys.executable, "-m", "dvc"]
-    subprocess.run([*dvc, "init", "--no-scm", "-q"], cwd=tmp_path, check=True)
+    init_dvc(tmp_path)
     command = [*dvc, "repro", "-s", stage]
     result = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
     assert result.returncode != 0

@@ -25,6 +25,7 @@ from dvc_data.hashfile.hash_info import HashInfo
 from dvc_data.hashfile.tree import Tree
 from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
+from toy_repo import init_dvc
 
 from stages import compare
 from stages.records import lines
@@ -302,7 +303,7 @@ def test_dvc_shows_the_headlines_and_plots(run):
         assert "ERROR" not in done.stderr
         return done.stdout
 
-    dvc("init", "-q", "--no-scm")
+    init_dvc(Path())
     shutil.copytree(ROOT / ".dvc/plots", ".dvc/plots")
     table = dvc("metrics", "show").splitlines()
     assert len(table) == 1 + len(list(Path("data/headlines").iterdir())) <= 26
