@@ -19,9 +19,12 @@ from stages.models.policy import Policy, prepare_model
 from stages.models.row_policy import LoraConfig, add_adapters
 from stages.optim import OptimConfig
 
-INDUCTOR = pytest.mark.skipif(
-    not shutil.which("g++"), reason="compiles with g++, which is not here; on a GPU: tests.gpu"
-)
+INDUCTOR = [
+    pytest.mark.skipif(
+        not shutil.which("g++"), reason="compiles with g++, which is not here; on a GPU: tests.gpu"
+    ),
+    pytest.mark.weekly,  # minutes of g++
+]
 LAYOUTS = [{}, {"row_tokens": 0, "max_tokens": 8}, {"pack_tokens": 32},
            {"gradient_checkpointing": True}]  # fmt: skip
 CASES = [("aot_eager", layout) for layout in LAYOUTS]
