@@ -435,6 +435,7 @@ def cut(params: dict[str, Any], presets: dict[str, Any]) -> None:
 def test_commands_run_in_the_order_of_their_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """In one copy, but for those of which the page says where else they run, or that nothing does.
 
+    One that stands on several pages runs on the first.
     Ports are free ones. What serves has to answer, and ends with its block.
     """
     copy = PipelineCopy(tmp_path / "copy", cut)
@@ -443,10 +444,13 @@ def test_commands_run_in_the_order_of_their_pages(tmp_path: Path, monkeypatch: p
     copy.run("-m", "flows.command_line", "new", "environment", "higher")
     (tmp_path / "remote").mkdir()
     copy.run("-m", "dvc", "remote", "add", "-q", "-d", "results", str(tmp_path / "remote"))
+    seen = set[tuple[str, ...]]()
     for block in COMMAND_BLOCKS:
         with ExitStack() as stack:
             for command in block.commands:
-                if not command.place and not runs_in_ci(command):
+                is_new = tuple(command.words) not in seen
+                seen.add(tuple(command.words))
+                if is_new and not command.place and not runs_in_ci(command):
                     run_command(command.words, copy, stack)
         shutil.rmtree(copy.path / "exported", ignore_errors=True)
         git = ["git", "-C", str(copy.path), "-c", "user.name=test", "-c", "user.email=@"]
