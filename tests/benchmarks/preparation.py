@@ -12,20 +12,16 @@ from typing import Any
 from pipeline_copy import PipelineCopy, make_environment
 
 NUMBERS = (10_000, 100_000, 1_000_000)
-COMMANDS = {
-    "plan": ["-m", "stages.plan", "--default", "params.yaml"],
-    "prepare_data": ["-m", "stages.prepare_data"],
-}
 
 
 def write_rows(path: Path, number: int) -> None:
-    """Problems that are no near copies of each other, with worked solutions, of 250 bytes each."""
+    """Problems that are no near copies of each other, with worked solutions, of 200 bytes each."""
     drawn = random.Random(0)
     words = ["".join(drawn.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(20_000)]
     with path.open("w", encoding="utf-8") as file:
         for _ in range(number):
             first, second = drawn.randrange(1000), drawn.randrange(1000)
-            story = " ".join(drawn.choices(words, k=16))
+            story = " ".join(drawn.choices(words, k=8))
             question = f"Ann has {first} {story} and buys {second} more. How many has she now?"
             answer = f"She has {first} + {second} = {first + second}.\n#### {first + second}"
             file.write(json.dumps({"question": question, "answer": answer}) + "\n")
@@ -52,9 +48,10 @@ def main() -> None:
             folder = Path(name)
             copy = PipelineCopy(folder, take_rows)
             write_rows(copy.path / "data/raw/rows.jsonl", number)
+            plan = measure(folder, ["-m", "stages.plan", "--default", "params.yaml"])
             copy.repro("plan", "trace_code")
-            for command, words in COMMANDS.items():
-                seconds, memory = measure(folder, words)
+            prepare = measure(folder, ["-m", "stages.prepare_data"])
+            for command, (seconds, memory) in {"plan": plan, "prepare_data": prepare}.items():
                 print(f"| {number:,} | {command} | {seconds:.1f} | {memory:.1f} |", flush=True)
 
 
