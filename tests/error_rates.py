@@ -5,7 +5,7 @@ Tables of nine policies that do not differ, of which the first is the baseline: 
 Printed for each kind of cells and number of seeds, over all numbers of problems, at the worst
 variance of the seeds: the share of families of 1, 4 and 8 comparisons with an error, by Holm's
 method at 5 %; and the share of 95 % intervals that hold 0. Then the power of this test and of two
-others, beside their errors. It takes five minutes of two cores. `--temperatures` prints what the
+others, beside their errors. It takes six minutes of two cores. `--temperatures` prints what the
 choice of a temperature adds to the variance of the default run's gains (`report/sharpening`).
 """
 
@@ -19,6 +19,7 @@ import numpy as np
 from scipy import special
 
 from stages.algorithms.statistics.crossed_means import CrossedMeans, estimate_means
+from stages.config import PARAMS_PATH, read_yaml
 from stages.report import estimates, sharpening
 
 LEVEL = 0.05
@@ -166,7 +167,7 @@ def draw_mean_squares(
 
 
 def mixed_p_values(table: MeanSquares, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Ratios |mean| / error and p-values of the report's test, from its docstring's formula."""
+    """Ratios |mean| / error and p-values as `estimate_means` has them, but for rare differences."""
     num_seeds, num_problems = shape
     of_seeds = np.maximum(table.seed, table.residual)
     total = of_seeds + np.maximum(table.problem - table.residual, 0.0)
@@ -186,7 +187,7 @@ def satterthwaite_p_values(table: MeanSquares, shape: tuple[int, int]) -> np.nda
 
 
 def bootstrap_p_values(
-    table: MeanSquares, shape: tuple[int, int], stream: np.random.Generator, number: int = 2000
+    table: MeanSquares, shape: tuple[int, int], stream: np.random.Generator, number: int = 4000
 ) -> np.ndarray:
     """Shares of so many tables, drawn with the estimated variances, whose ratio is larger."""
     ratios, _ = mixed_p_values(table, shape)
@@ -210,7 +211,7 @@ def compare_tests(num_seeds: int, seed_ratio: float) -> str:
     variances = (seed_ratio * of_mean * num_seeds, 1.0, 1.0)
     texts = []
     for standard_errors in (0.0, 2.8):
-        table = draw_mean_squares(variances, shape, 1000, stream)
+        table = draw_mean_squares(variances, shape, 3000, stream)
         shift = standard_errors * np.sqrt((1.0 + seed_ratio) * of_mean)
         table = table._replace(mean=table.mean + shift)
         for p_values in (
@@ -222,14 +223,13 @@ def compare_tests(num_seeds: int, seed_ratio: float) -> str:
     return f"| {num_seeds} | {seed_ratio:g} | {' | '.join(texts)} |"
 
 
-def measure_choice(num_dev: int, folder: Path = Path("data/evaluations")) -> str:
+def measure_choice(num_dev: int, results: estimates.Results) -> str:
     """Row: what the choice of a temperature by so many dev problems adds to the default's gains.
 
     Shares of the squared standard error of each gain, with test problems in the default's
     proportion, and standard deviations of the gain; 4,000 draws with replacement.
     """
-    stream, seeds = np.random.default_rng(0), (0, 1, 2)
-    results = estimates.read_results(folder, ["sft", "dpo", "dpo-ai", "ppo", "grpo"], seeds, 0.95)
+    stream, num_seeds = np.random.default_rng(0), len(results.seeds)
     tables, by_policy = [], list(results.temperatures.values())
     num_all = by_policy[0].dev[by_policy[0].sampled].shape[1]
     num_test = round(len(results.ids) * num_dev / num_all)
@@ -241,14 +241,14 @@ def measure_choice(num_dev: int, folder: Path = Path("data/evaluations")) -> str
             for some in draws
         ]
         tables.append(([means[t] for t in chosen], policy.test[policy.best]))
-    (baseline, base_table), *others = tables
+    (baseline, base_table), *trained = tables
     shares, deviations = [], []
-    for accuracies, table in others:
+    for accuracies, table in trained:
         cells = (table - base_table)[..., None]
         seed, problem, residual = (
             float(part[0]) for part in estimate_means(cells, confidence=0.95).components
         )
-        squared = seed / 3 + problem / num_test + residual / (3 * num_test)
+        squared = seed / num_seeds + problem / num_test + residual / (num_seeds * num_test)
         added = np.var(np.array(accuracies) - np.array(baseline))
         shares.append(100 * added / squared)
         deviations.append(100 * np.sqrt(added))
@@ -262,7 +262,13 @@ def main() -> None:
     """Print the tables as Markdown."""
     if "--temperatures" in sys.argv[1:]:
         print("| dev problems | test problems | largest share, % | median, % | largest deviation |")
-        print("|---" * 5 + "|", *map(measure_choice, (24, 50, 79, 100, 318)), sep="\n")
+        params = read_yaml(PARAMS_PATH)
+        policies = dict.fromkeys([params["baseline"], *params["policies"]])
+        results = estimates.read_results(
+            Path("data/evaluations"), [*policies], params["seeds"], 1 - LEVEL
+        )
+        rows = [measure_choice(number, results) for number in (24, 50, 79, 100, 318)]
+        print("|---" * 5 + "|", *rows, sep="\n")
         return
     num_tables = {24: 2000, 100: 1000, 500: 400}
     cases = [Case(*case) for case in product(KINDS, NUM_SEEDS, NUM_PROBLEMS, SEED_RATIOS)]

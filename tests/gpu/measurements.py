@@ -406,12 +406,11 @@ def _train_stale(scale: Scale, *, sampler: bool) -> float:
         if sampler:
             process = stack.enter_context(closing(overlap.fork_sampler(lambda: load(1))))
         trainer = load(0)
-        steps = rl.train(
-            trainer.models, trainer.task, _schedule(trainer), trainer.settings, None, process
-        )
+        schedule = _schedule(trainer)[:3]
+        steps = rl.train(trainer.models, trainer.task, schedule, trainer.settings, None, process)
         next(steps)
         device = trainer.models.policy.device
-        return _time(lambda: list(steps), device) / (trainer.settings.config.num_steps - 1)
+        return _time(lambda: list(steps), device) / (len(schedule) - 1)
 
 
 def _memory(peak: int, scale: Scale) -> Measurement:
@@ -497,7 +496,7 @@ PARTS: dict[str, tuple[Callable[[Scale, torch.device], Iterator[Row]], int]] = {
     "rollouts": (rollouts, 160),
     "update": (update_speed, 50),
     "reinforcement": (reinforcement, 150),
-    "two_gpus": (two_gpus, 110),
+    "two_gpus": (two_gpus, 90),
 }
 """Name -> what is measured, and its limit in seconds; the first says whether the others are worth
 anything."""

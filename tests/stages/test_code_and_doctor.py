@@ -169,12 +169,11 @@ def run_doctor(folder, *words):
 DIAGNOSES = [
     # solutions of the user's problems, words, exit status, and what is mentioned
     (None, (), 0, ["train@sft", "'<|end|>'", "#### "]),
-    (
-        ("We add them. #### 3",) * 2,
-        ("--gpu-gib", "0.001"),
-        1,
-        ["We add them. #### ", "train@sft", "max_tokens"],
+    # a second forecast of everything takes minutes beside other work
+    pytest.param(
+        ("We add them. #### 3",) * 2, (), 0, ["We add them. #### "], marks=pytest.mark.weekly
     ),
+    (None, ("--gpu-gib", "0.001"), 1, ["train@sft", "max_tokens"]),
     (None, ("--gpu-gib", "8", "--recompute", "train@sft"), 0, ["False\n"]),
     (None, ("--gpu-gib", "0.001", "--recompute", "train@sft"), 0, ["True\n"]),
     (("who knows",) * 2, (), 1, ["0.0%"]),
@@ -195,7 +194,7 @@ def test_the_doctor_finds_what_cannot_work_before_anything_ran(
     completed = run_doctor(repository, *words)
     assert completed.returncode == status, completed.stderr
     for text in mentions:
-        assert text in completed.stdout + completed.stderr
+        assert text in (completed.stderr if status else completed.stdout)
     assert (repository / "data").exists() == (solutions is not None), "nothing that a stage reads"
 
 
