@@ -29,7 +29,10 @@ def test_every_list_has_its_addition() -> None:
     assert LISTS.keys() == ADDITIONS.keys()
 
 
-@pytest.mark.parametrize("name", ADDITIONS)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.weekly] * (name == "kind of stage"))
+    for name in ADDITIONS
+])  # fmt: skip
 def test_following_a_list_adds_what_it_promises(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

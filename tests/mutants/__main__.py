@@ -36,7 +36,7 @@ PINNED = {"MKL_CBWR": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA
 OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "--import-mode=importlib"]
 QUICK = ["-m", "not learning and not slow and not weekly"]
 WRONG_USAGE, NO_TESTS = 4, 5
-SLOW = ["-m", "slow and not weekly and not vllm and not environments"]
+SLOW = ["-m", "(slow or weekly) and not (environments or learning or parity or smollm2 or vllm)"]
 COLLECT = """
 import sys, pytest
 pytest.main(sys.argv[1:])

@@ -97,7 +97,7 @@ def take(state=None, save=None):
     return history, [parameter.detach().clone() for parameter in model.parameters()]
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize(
     "backend", ["aot_eager", pytest.param("inductor", marks=INDUCTOR)], indirect=True

@@ -90,7 +90,7 @@ def test_passes_grow_until_they_are_long_enough_or_full(monkeypatch):
     assert rates == pytest.approx({"trained": 1000, "forward": 100, "sampled": 20, "step": 0.8})
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_every_arithmetic_has_rates_of_every_kind_or_ends_with_a_reason():
     rates = speed.measure_rates(REQUEST, [PINNED, NATIVE, BFLOAT16], 2)
     assert set(rates) == {PINNED, NATIVE, BFLOAT16}

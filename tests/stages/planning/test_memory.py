@@ -38,13 +38,13 @@ def test_every_loop_has_a_row():
 
 
 @pytest.mark.parametrize(("entry_point", "changes"),
-    [*FAST, *(pytest.param(*row, marks=pytest.mark.slow) for row in SLOW)])  # fmt: skip
+    [*FAST, *(pytest.param(*row, marks=pytest.mark.weekly) for row in SLOW)])  # fmt: skip
 def test_the_peak_of_a_step(entry_point, changes):
     trial = make_trial(entry_point, EMBEDDED, **changes)
     assert predict(trial) == pytest.approx(measure_peak(trial), rel=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_policy_that_waits_for_its_value_model_is_planned_as_it_is_trained():
     """Later steps have its gradients and moments, though the first ones do not."""
     at_once, waiting = (predict(make_trial("train_ppo", EMBEDDED,
@@ -91,7 +91,7 @@ def test_layers_to_measure():
 
 @pytest.mark.parametrize("shape", [
     pytest.param(EMBEDDED, id="embedded"),
-    pytest.param(BIGGER, id="bigger", marks=pytest.mark.slow),
+    pytest.param(BIGGER, id="bigger", marks=pytest.mark.weekly),
 ])  # fmt: skip
 def test_the_peak_of_sampling(shape):
     rows, trial = 64, replace(make_trial("train_grpo", shape), entry_point="pool")
