@@ -61,6 +61,13 @@ def test_following_a_list_adds_what_it_promises(
                 patch.setenv(*first.split("="))
                 first, *words = words
             copy.run("-m", first, *words)
+    if fault := addition.get("fault"):
+        path = copy.path / fault["path"]
+        content = path.read_text(encoding="utf-8")
+        assert content.count(fault["text"]) == 1
+        path.write_text(content.replace(fault["text"], fault["becomes"]), encoding="utf-8")
+        with pytest.raises(AssertionError, match=r"exit status 1\n(?s:.*)1 failed"):
+            copy.run("-m", *shlex.split(addition["runs"][-1]))
 
 
 def insert(path: Path, *, text: str, after: str = "") -> None:
