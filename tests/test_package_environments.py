@@ -59,6 +59,7 @@ def add_rows(params: dict[str, Any], presets: dict[str, Any]) -> None:
 
 @needs_environments
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_each_kind_is_learned_from_played_and_replayed(
     pipeline_copy: Callable[..., PipelineCopy],
 ) -> None:
