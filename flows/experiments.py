@@ -23,8 +23,8 @@ UNFINISHED = ("queued", "running", "failed")
 """States in which DVC lists the numbers of the experiment's base commit."""
 NOTHING = "–"
 Rows = list[dict[str, str]]
-Experiment = Mapping[str, Any]
-"""A commit or experiment in the output of `dvc exp show --json`."""
+Content = Mapping[str, Any] | None
+"""Parameters and metrics of a commit or experiment in the output of `dvc exp show --json`."""
 
 
 def tabulate_experiments(shown: Sequence[Any]) -> tuple[str, Rows]:
@@ -35,41 +35,32 @@ def tabulate_experiments(shown: Sequence[Any]) -> tuple[str, Rows]:
     """
     commit = next(item for item in shown if item["rev"] != "workspace")
     experiments = sorted(commit["experiments"] or [], key=lambda item: item["name"] or "")
-    finished = [commit["data"], *(read_finished(item) for item in experiments)]
-    measures = sorted({name for data in finished for name in list_measures(data)})
-    chosen = ACCURACY if ACCURACY in measures or not measures else measures[0]
-    before = flatten_params(commit["data"])
-    changes = [
-        {
-            key: value
-            for key, value in flatten_params(item["revs"][0]["data"]).items()
-            if before.get(key) != value
-        }
-        for item in experiments
+    items = [commit, *experiments]
+    contents = [commit["data"], *(item["revs"][0]["data"] for item in experiments)]
+    states = [(item.get("executor") or {}).get("state") for item in items]
+    measures = [
+        {} if state in UNFINISHED else list_measures(content)
+        for state, content in zip(states, contents, strict=True)
     ]
-    names = list(dict.fromkeys(key for changed in changes for key in sorted(changed)))
+    names = {name for by_name in measures for name in by_name}
+    measure = ACCURACY if ACCURACY in names else min(names, default=ACCURACY)
+    params = [*map(flatten_params, contents)]
+    before = params[0]
+    changed = dict.fromkeys(
+        key for values in params for key in sorted(values) if values[key] != before.get(key)
+    )
     rows: Rows = []
-    for item, data, changed in zip(
-        [commit, *experiments], finished, [before, *changes], strict=True
-    ):
+    for item, state, values, numbers in zip(items, states, params, measures, strict=True):
         label = item["name"] or commit["rev"][:7]
-        state = (item.get("executor") or {}).get("state") or ""
-        values = list_measures(data).get(chosen, {})
         rows.append({
             "experiment": f"{label} ({state})" if state in UNFINISHED else label,
-            **{key: str(changed.get(key, before.get(key, NOTHING))) for key in names},
-            **{policy: f"{value:g}" for policy, value in values.items()},
+            **{key: str(values.get(key, before.get(key, NOTHING))) for key in changed},
+            **{policy: f"{number:g}" for policy, number in numbers.get(measure, {}).items()},
         })  # fmt: skip
-    return chosen, rows
+    return measure, rows
 
 
-def read_finished(experiment: Experiment) -> Experiment | None:
-    """Data of an experiment; None: it is unfinished, or failed."""
-    state = (experiment["executor"] or {}).get("state")
-    return None if state in UNFINISHED else experiment["revs"][0]["data"]
-
-
-def list_measures(data: Experiment | None) -> dict[str, dict[str, float]]:
+def list_measures(data: Content) -> dict[str, dict[str, float]]:
     """Measure -> policy -> number."""
     metrics = (data or {}).get("metrics") or {}
     return {
@@ -79,7 +70,7 @@ def list_measures(data: Experiment | None) -> dict[str, dict[str, float]]:
     }
 
 
-def flatten_params(data: Experiment | None) -> dict[str, Any]:
+def flatten_params(data: Content) -> dict[str, Any]:
     """`grpo.num_steps` -> value, for all parameter files."""
     files = ((data or {}).get("params") or {}).values()
     return {key: value for file in files for key, value in flatten(file["data"], "").items()}

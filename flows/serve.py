@@ -9,28 +9,31 @@ The server is vLLM's if vLLM is installed, else the one of transformers. The fol
 server that checks passwords in front of it; vLLM reads an API key from VLLM_API_KEY.
 """
 
-import argparse
 import importlib.util
 import os
 import shlex
 import sys
 from pathlib import Path
 
+from flows.command_line import make_parser, run
 
-def main() -> int:
-    """Replace this process by the server, or print its line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="posttrain serve", allow_abbrev=False)
+
+def main() -> None:
+    """Replace this process by the server, or print its line.
+
+    Raises:
+        ValueError: the folder has no model.
+    """
+    parser = make_parser("flows.serve", __doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--print", action="store_true", help="only print the line")
     options = parser.parse_args()
     if not (options.folder / "config.json").is_file():
-        print(
+        raise ValueError(
             f"expected a folder with a model, found no {options.folder / 'config.json'}: "
-            f"posttrain export <policy> {options.folder}",
-            file=sys.stderr,
+            f"posttrain export <policy> {options.folder}"
         )
-        return 2
     server = "vllm" if importlib.util.find_spec("vllm") else "transformers"
     words = [server, "serve", str(options.folder), "--host", "127.0.0.1"]
     words += ["--port", str(options.port)]
@@ -38,8 +41,7 @@ def main() -> int:
     if not options.print:
         program = Path(sys.executable).with_name(server)
         os.execvp(program if program.exists() else server, words)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)
