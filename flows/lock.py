@@ -56,10 +56,7 @@ class FinishedRun:
 
     def source(self, path: str) -> bytes:
         """Content of a source file at the run's commit; empty if there is none."""
-        if self.revision is not None:
-            return show_file(self.root, self.revision, path) or b""
-        file = self.root / path
-        return file.read_bytes() if file.is_file() else b""
+        return read_file(self.root, self.revision, path) or b""
 
 
 def digest_entry(entry: Entry) -> str:
@@ -81,21 +78,14 @@ def open_run(root: Path, where: str | None) -> FinishedRun:
         ValueError: the commit or file does not exist, or has no valid dvc.lock.
     """
     name = "this folder" if where is None else where
-    path = root / "dvc.lock" if where is None else Path(where)
-    revision = None if where is None or path.is_file() else where
-    if revision is not None:
-        content = show_file(root, revision, "dvc.lock")
-    else:
-        content = path.read_bytes() if path.is_file() else None
+    is_commit = where is not None and not Path(where).is_file()
+    revision = where if is_commit else None
+    lock = root / "dvc.lock" if where is None or is_commit else Path(where)
+    content = read_file(lock.parent, revision, lock.name)
     if content is None:
         raise ValueError(f"there is no dvc.lock in {name}: name a commit or a dvc.lock that exists")
     stages = parse_lock(content, name)
-    if revision is not None:
-        studies = show_file(root, revision, STUDIES)
-    else:
-        file = path.parent / STUDIES
-        studies = file.read_bytes() if file.is_file() else None
-    if studies is not None:
+    if studies := read_file(lock.parent, revision, STUDIES):
         stages |= {f"studies/{study}": stage for study, stage in parse_lock(studies, name).items()}
     return FinishedRun(name=name, stages=stages, root=root, revision=revision)
 
@@ -132,6 +122,14 @@ def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
             inputs=digest_inputs({"outs": [], **entry}),
         )
     return stages
+
+
+def read_file(folder: Path, revision: str | None, path: str) -> bytes | None:
+    """Content of a file of a folder, now or at a commit; None if there is none."""
+    if revision is not None:
+        return show_file(folder, revision, path)
+    file = folder / path
+    return file.read_bytes() if file.is_file() else None
 
 
 @functools.cache  # many stages read the same file
@@ -212,15 +210,11 @@ class Cache:
         """
         if not md5.endswith(".dir"):
             return {}
-        contents = {
-            Path(file["relpath"]): self.read(file["md5"])
+        return {
+            Path(file["relpath"]).parent.as_posix(): content
             for file in json.loads(self.read(md5) or "[]")
             if Path(file["relpath"]).name == name
-        }
-        return {
-            path.parent.as_posix(): content
-            for path, content in contents.items()
-            if content is not None
+            and (content := self.read(file["md5"])) is not None
         }
 
 

@@ -17,6 +17,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,9 @@ class RunComparison:
         old = self.before.stages.get(name)
         return old is None or old.outs != self.after.stages[name].outs
 
-    def digests(self, name: str, kind: str) -> dict[str, tuple[str, str]]:
-        """Path -> MD5 before and after, for the `deps` or `outs` of a stage that differ."""
-        old, new = (getattr(run.stages[name], kind) for run in (self.before, self.after))
+    def changed_deps(self, name: str) -> dict[str, tuple[str, str]]:
+        """Path -> MD5 before and after, of the dependencies of a stage that differ."""
+        old, new = (run.stages[name].deps for run in (self.before, self.after))
         pairs = {path: (old.get(path, ""), new.get(path, "")) for path in sorted({*old, *new})}
         return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -132,18 +133,13 @@ class RunComparison:
             values = [json.dumps(run.parameters.get(key, "not there")) for run in (old, new)]
             if values[0] != values[1]:
                 yield f"{key}: {values[0]} -> {values[1]}"
-        outputs = {
-            out
-            for run in (self.before, self.after)
-            for stage in run.stages.values()
-            for out in stage.outs
-        }
-        for path, md5 in self.digests(name, "deps").items():
+        stages = [*self.before.stages.values(), *self.after.stages.values()]
+        outputs = {out for stage in stages for out in stage.outs}
+        for path, md5 in self.changed_deps(name).items():
+            is_output = any(overlaps(path, out) for out in outputs)
             if path.startswith(CODE):
                 yield from self.list_source_changes(path, md5)
-            elif not name.endswith("trace_code") and not any(
-                overlaps(path, out) for out in outputs
-            ):
+            elif not is_output and not name.endswith("trace_code"):
                 yield from self.list_raw_changes(path) or [f"{path}: other content"]
 
     def list_raw_changes(self, path: str) -> list[str]:
@@ -151,13 +147,9 @@ class RunComparison:
 
         For data/raw as a whole: the files that prepare_data reads, if any of these differs.
         """
+        plans = [run.stages.get("plan") for run in (self.before, self.after)]
         for digests in (INPUTS, RAW_FILES) if path == RAW else (RAW_FILES,):
-            contents = [
-                self.cache.read(run.stages["plan"].outs.get(digests, ""))
-                if "plan" in run.stages
-                else None
-                for run in (self.before, self.after)
-            ]
+            contents = [plan and self.cache.read(plan.outs.get(digests, "")) for plan in plans]
             old, new = (json.loads(content or "{}") for content in contents)
             changes = [
                 f"{file}: {'new' if file not in old else 'gone' if file not in new else 'edited'}"
@@ -198,26 +190,22 @@ class RunComparison:
         If there are none and its result differs, its processors.
         """
         first: dict[str, set[str]] = {}
-
-        def visit(name: str) -> set[str]:
-            if name not in first:
-                first[name] = set(causes[name])
-                if name in self.before.stages:
-                    for upstream in self.changed_upstream(name):
-                        first[name] |= visit(upstream)
-                    if not first[name] and self.differs(name):
-                        first[name] = {self.describe_processors(name)}
-            return first[name]
-
-        for name in self.after.stages:
-            visit(name)
+        upstream = {
+            name: self.changed_upstream(name) if name in self.before.stages else set[str]()
+            for name in self.after.stages
+        }
+        for name in TopologicalSorter(upstream).static_order():
+            first[name] = set(causes[name]).union(*(first[each] for each in upstream[name]))
+            if not first[name] and self.differs(name):
+                first[name] = {self.describe_processors(name)}
         return first
 
     def changed_upstream(self, name: str) -> set[str]:
         """Stages with differing results that a stage reads and did not read before."""
         new = self.after.stages[name].deps
-        paths = [path for path in self.digests(name, "deps")
-                 if path in new and not path.startswith(CODE)]  # fmt: skip
+        paths = [
+            path for path in self.changed_deps(name) if path in new and not path.startswith(CODE)
+        ]
         return {
             upstream
             for upstream, stage in self.after.stages.items()
@@ -240,7 +228,8 @@ class RunComparison:
         A new policy has only its accuracy.
         """
         for name, stage in self.after.stages.items():
-            path, old_stage = f"{EVALUATIONS}{name.partition('@')[2]}", self.before.stages.get(name)
+            policy, old_stage = name.partition("@")[2], self.before.stages.get(name)
+            path = f"{EVALUATIONS}{policy}"
             md5 = ["" if run is None else run.outs.get(path, "") for run in (old_stage, stage)]
             if not md5[1] or md5[0] == md5[1]:
                 continue
@@ -250,7 +239,6 @@ class RunComparison:
             seeds = sorted(files[0].keys() & files[1].keys())
             old, new = ([read_accuracies(side[seed]) for seed in seeds] for side in files)
             ids = sorted(set[str].intersection(*map(set, [*old, *new]))) if seeds else []
-            policy = path.removeprefix(EVALUATIONS)
             if not all([*old, *new]):
                 yield f"  {policy}: its completions were cut with a seed, so it was not evaluated"
                 continue
