@@ -17,6 +17,7 @@ new rows.
 
 import re
 from pathlib import Path
+from textwrap import dedent, indent
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -62,14 +63,14 @@ def write(kind: str, name: str, preset: str | None = None) -> list[str]:
             f"and edit the row that is written"
         )
     before = {file: file.read_text(encoding="utf-8") for file in (PARAMS, PRESETS)}
-    texts = dict(before)
+    texts = {file: f"{text.rstrip()}\n" for file, text in before.items()}
     lines = [] if path is None else [f"{path}: edit it"]
     for block in blocks:
         row = block.replace(f"preset: {PRESET}", f"preset: {preset or PRESET}")
         if row.startswith(f"# {PRESETS}\n"):
             entry = row.partition("\n")[2]
             refuse_name(parse(texts[PRESETS]), name, PRESETS)
-            texts[PRESETS] = f"{texts[PRESETS].rstrip()}\n{entry}"
+            texts[PRESETS] += entry
             lines.append(f"{PRESETS}: {entry.rstrip()}")
             continue
         for table, line in re.findall(r"(?m)^(\w+):\n  (.*)$", row):
@@ -123,18 +124,11 @@ def add_row(text: str, table: str, row: str) -> str:
 
     A ValueError with the row if the result would differ in anything else.
     """
-    lines = text.splitlines()
-    starts = [i for i, line in enumerate(lines) if re.match(rf"{table}:(\s|$)", line)]
-    start = starts[0] if starts else len(lines)
-    end = start + 1
-    while end < len(lines) and re.match(r"[ #]|$", lines[end]):
-        end += 1
-    while end > start + 1 and not lines[end - 1].startswith(" "):  # the next table's comments
-        end -= 1
-    head = [re.sub(r":\s*\{\}", ":", line) for line in lines[start : start + 1]]
-    changed = [*lines[:start], *head, *lines[start + 1 : end], f"  {row}", *lines[end:], ""]
+    # The table ends with its last indented line; comments below that are of the next table.
+    section = rf"(?m)^{table}:(?: *\{{\}})?(.*\n(?:(?:(?:#.*)?\n)* .*\n)*)"
+    changed = re.sub(section, lambda match: f"{table}:{match[1]}  {row}\n", text, count=1)
     rows = (parse(text) or {}).get(table) or {}
-    return check_change(text, "\n".join(changed), table, {**rows, **parse(row)}, row)
+    return check_change(text, changed, table, {**rows, **parse(row)}, row)
 
 
 def replace_source(text: str, source: str) -> str:
@@ -142,13 +136,12 @@ def replace_source(text: str, source: str) -> str:
 
     A ValueError with the key if the result would differ in anything else.
     """
-    lines = text.splitlines()
-    start = next((i for i, line in enumerate(lines) if line.startswith("  source:")), len(lines))
-    end = start + 1
-    while end < len(lines) and re.match(r"   |  - |$", lines[end]):
-        end += 1
-    old = [f"  # {line[2:]}".rstrip() for line in lines[start:end]]
-    changed = "\n".join([*lines[:start], f"  source: {source}", *old, *lines[end:], ""])
+
+    def replace(match: re.Match[str]) -> str:
+        return f"  source: {source}\n{indent(dedent(match[0]), '  # ')}"
+
+    old = r"(?m)^  source:.*\n(?:\n*(?:   |  - ).*\n)*"
+    changed = re.sub(old, replace, text, count=1)
     section = (parse(text).get("data") or {}) | {"source": parse(source)}
     return check_change(text, changed, "data", section, f"source: {source}")
 
