@@ -4,10 +4,10 @@ They have no public interface and may change with DVC's version, which constrain
 tests/flows compare them with the output and files of DVC's commands.
 """
 
-import json
 import logging
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,13 @@ BUSY = re.compile(r"is busy, it is being blocked by|Unable to acquire lock")
 TORN = re.compile(
     r"Unable to read RWLock-file '[^']*'. JSON structure|dvc\.lock' (is invalid|validation failed)"
 )
-GIT_HINTS = frozenset(
-    {
-        "",
-        "To track the changes with git, run:",
-        "git add dvc.lock",
-        "To enable auto staging, run:",
-        "dvc config core.autostage true",
-        "Use `dvc push` to send your updates to remote storage.",
-    }
+GIT_HINTS = (
+    "",
+    "To track the changes with git, run:",
+    "git add dvc.lock",
+    "To enable auto staging, run:",
+    "dvc config core.autostage true",
+    "Use `dvc push` to send your updates to remote storage.",
 )
 """Printed after every stage; they hide the rest of a long log."""
 
@@ -69,41 +67,32 @@ def mend(root: Path) -> None:
             with suppress(OSError):  # the entry has been written meanwhile
                 folder.rmdir()
         for path in filter(is_torn, torn):
-            if path == rwlock:
-                path.unlink()
-                continue
-            if conflict := describe_conflict(path.read_bytes()):
-                raise ValueError(f"{path}: {conflict}")
             committed = None
-            with suppress(ValueError):  # git cannot be asked
-                committed = show_file(path.parent, "HEAD", path.name)
+            if path != rwlock:
+                if conflict := describe_conflict(path.read_bytes()):
+                    raise ValueError(f"{path}: {conflict}")
+                with suppress(ValueError):  # git cannot be asked
+                    committed = show_file(path.parent, "HEAD", path.name)
             if committed is None:
                 path.unlink()
-                logger.warning("%s was cut off: it begins empty, restored from the cache", path)
-                continue
-            part = path.with_name(f".{path.name}.{os.getpid()}")  # the disk may still be full
-            part.write_bytes(committed)
-            part.replace(path)
-            logger.warning("%s was cut off: it is HEAD's again", path)
+                logger.warning("%s was cut off: it begins empty; results are in the cache", path)
+            else:
+                part = path.with_name(f".{path.name}.{os.getpid()}")  # the disk may still be full
+                part.write_bytes(committed)
+                part.replace(path)
+                logger.warning("%s was cut off: it is HEAD's again", path)
 
 
 def is_torn(path: Path) -> bool:
-    """Whether DVC refuses one of its files."""
+    """Whether DVC refuses one of its files, or had not begun to write it."""
+    from dvc.rwlock import SCHEMA
     from dvc.schema import COMPILED_LOCKFILE_SCHEMA
-    from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
-    from voluptuous import Invalid
 
-    try:
-        text = path.read_text(encoding="utf-8")
-        if path.name == "rwlock":
-            json.loads(text)
-        else:
-            COMPILED_LOCKFILE_SCHEMA(parse_yaml(text, path))
-    except FileNotFoundError:
+    schema = SCHEMA if path.name == "rwlock" else COMPILED_LOCKFILE_SCHEMA
+    if not path.is_file():
         return False
-    except (YAMLFileCorruptedError, Invalid, ValueError):
-        return True
-    return False
+    content = path.read_bytes()
+    return not content or parse_checked(content, str(path), schema) is None
 
 
 def load_stage(repo: Any, name: str, *, refresh: bool) -> tuple[Any, str | None, Entry | None]:
@@ -132,24 +121,29 @@ def load_stage(repo: Any, name: str, *, refresh: bool) -> tuple[Any, str | None,
     return stage, digest_inputs(inputs), entry
 
 
-def parse_entry(text: str, path: str) -> Entry | None:
-    """Entry in a file's text; None if DVC's schema refuses it."""
+def parse_entry(content: bytes, path: str) -> Entry | None:
+    """Entry in a file of the run cache; None if DVC's schema refuses it."""
     from dvc.schema import COMPILED_LOCK_FILE_STAGE_SCHEMA
+
+    return parse_checked(content, path, COMPILED_LOCK_FILE_STAGE_SCHEMA)
+
+
+def parse_checked(content: bytes, path: str, schema: Callable[[Any], Any]) -> Any:
+    """Content of one of DVC's files of YAML or JSON; None if it is cut off or not of the schema."""
     from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
     from voluptuous import Invalid
 
     try:
-        entry: Any = COMPILED_LOCK_FILE_STAGE_SCHEMA(parse_yaml(text, path))
-    except (YAMLFileCorruptedError, Invalid):
+        return schema(parse_yaml(content.decode(), path))
+    except (YAMLFileCorruptedError, Invalid, ValueError):
         return None
-    return entry
 
 
 def list_entries(repo: Any, key: str) -> list[Entry]:
     """Entries in this clone's run cache for the inputs with digest `key`."""
     folder = Path(repo.stage_cache._get_cache_dir(key))
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return [entry for name in names if (entry := repo.stage_cache._load_cache(key, name))]
+    entries = (repo.stage_cache._load_cache(key, path.name) for path in folder.glob("*"))
+    return [entry for entry in entries if entry]
 
 
 def save_entry(repo: Any, key: str, entry: Entry) -> Path:

@@ -142,10 +142,9 @@ class ResultExchange:
         """The remote's undamaged entries of the inputs with digest `key`, in a fixed order."""
         fs = self.entries.fs
         for path in sorted(fs.find(fs.join(self.entries.path, "runs", key[:2], key))):
-            with suppress(UnicodeDecodeError):
-                entry = dvc_internals.parse_entry(fs.cat_file(path).decode(), path)
-                if entry is not None and digest_entry(entry) == fs.name(path):
-                    yield entry
+            entry = dvc_internals.parse_entry(fs.cat_file(path), path)
+            if entry is not None and digest_entry(entry) == fs.name(path):
+                yield entry
 
     def download_result(self, stage: Any, entry: Entry) -> bool:
         """Download the objects that an entry names; returns whether all are here and undamaged."""
@@ -209,29 +208,24 @@ class ResultExchange:
     def push_records(self, name: str, key: str) -> None:
         """Send the run records of these inputs that the remote lacks; each run.json last."""
         fs, folder = self.entries.fs, self.locate_records(name)
-        sent = {"/".join(fs.parts(path)[-2:]) for path in fs.find(folder)}
+        sent = {*fs.find(folder)}
         for record in find_records(Path(self.repo.root_dir), name, key):
             for path in sorted(record.iterdir(), key=lambda path: (path.name == RUN_FILE, path)):
-                place = f"{record.name}/{path.name}"
+                place = fs.join(folder, record.name, path.name)
                 if place not in sent:
-                    fs.put_file(str(path), fs.join(folder, place))
+                    fs.put_file(str(path), place)
 
     def fetch_records(self, name: str, key: str) -> None:
         """Get the complete run records of these inputs that this clone lacks."""
         fs, folder = self.entries.fs, self.locate_records(name)
         here = Path(self.repo.root_dir) / RUNS / name.replace("@", "/")
-        files = sorted("/".join(fs.parts(path)[-2:]) for path in fs.find(folder))
-        for record in [
-            path.removesuffix(f"/{RUN_FILE}") for path in files if path.endswith(RUN_FILE)
-        ]:
-            if not record.startswith(key[:16]) or (here / record).exists():
-                continue
-            part = here / f".{record}.{os.getpid()}"
-            part.mkdir(parents=True)
-            for path in files:
-                if path.startswith(f"{record}/"):
-                    fs.get_file(fs.join(folder, path), str(part / Path(path).name))
-            part.rename(here / record)
+        complete = [fs.parent(path) for path in fs.find(folder) if fs.name(path) == RUN_FILE]
+        for record in complete:
+            title = fs.name(record)
+            if title.startswith(key[:16]) and not (here / title).exists():
+                part = here / f".{title}.{os.getpid()}"
+                fs.get(record, str(part))
+                part.rename(here / title)
 
     def locate_records(self, name: str) -> str:
         """The folder of the remote with a stage's run records."""
