@@ -11,7 +11,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import Context, copy_context
@@ -34,7 +34,7 @@ from prefect.states import Cancelling, Completed, Crashed, Failed
 from flows.execute import Result, StageOutcome
 from flows.plan import StageNode
 from flows.process import Runner, StoppedError
-from flows.share import OUTAGE_SECONDS, describe_commit, restore_upstream, run_shared
+from flows.share import ask_until_answered, describe_commit, restore_upstream, run_shared
 from stages.runtime.redaction import hide_secrets
 
 BEAT_SECONDS = 5.0
@@ -87,14 +87,36 @@ def to_state(result: Result) -> State:
     return Failed(message=result.reason)
 
 
+def run_as_task(
+    name: str, work: Callable[[Runner], Result], runner: Runner, wait_for: Iterable[State] = ()
+) -> tuple[Result, State]:
+    """Result of `work`, as a task on Prefect's page: with a state, a log, and edges to others."""
+    results: list[Result] = []
+
+    # DVC is the only cache, and run_stage retries where it can help: Prefect does neither.
+    @task(task_run_name=name, cache_policy=NO_CACHE, persist_result=False, retries=0)
+    def stage() -> State:
+        results.append(work(replace(runner, log=make_log())))
+        return to_state(results[0])
+
+    state = stage(wait_for=wait_for, return_state=True)
+    crashed = Result(outcome=StageOutcome.FAILED, reason=str(state.message))
+    return (results or [crashed])[0], state
+
+
 def make_log() -> Callable[[str], None]:
     """The log of a flow or task run for lines of stages, without their time, which the log adds."""
     logger = get_run_logger()
     return lambda line: logger.info(STAGE_TIME.sub("", line))
 
 
-def check_server() -> None:
-    """Raise a ValueError if PREFECT_API_URL is set and its server does not answer or refuses us."""
+def check_server(*, agents_compute: bool) -> None:
+    """Raise a ValueError if Prefect's server does not answer or refuses us.
+
+    Agents need one. Without agents it may be unset: then a flow starts a server of its own.
+    """
+    if agents_compute and not PREFECT_API_URL.value():
+        raise ValueError("set PREFECT_API_URL: agents of work pools need a server that runs")
     if PREFECT_API_URL.value():
         with failure_described(), get_client(sync_client=True) as client:
             client.api_version()
@@ -157,8 +179,6 @@ class Agents:
 
     def __init__(self, max_parallel: int, *, by_seed: bool = False) -> None:
         """`by_seed`: agents finish the seeds of a stage separately, then one agent joins them."""
-        if not PREFECT_API_URL.value():
-            raise ValueError("set PREFECT_API_URL: agents of work pools need a server that runs")
         self.slots = threading.Semaphore(max_parallel)
         """Limit of stages that are restored in this clone at a time."""
         self.by_seed = by_seed
@@ -170,11 +190,9 @@ class Agents:
         def compute(inputs: str) -> Result:
             self.slots.release()  # the number of stages at agents is not limited
             try:
-                if self.by_seed and len(node.seeds) > 1:
-                    failed = self.run_seeds(node, inputs, runner)
-                    if failed is not None:
-                        return failed
-                return AgentRun(node, inputs, self.commit, runner).run()
+                is_by_seed = self.by_seed and len(node.seeds) > 1
+                failed = self.run_seeds(node, inputs, runner) if is_by_seed else None
+                return failed or AgentRun(node, inputs, self.commit, runner).run()
             finally:
                 self.slots.acquire()
 
@@ -186,37 +204,27 @@ class Agents:
 
         Each is a task on Prefect's page. If one fails, the other seeds go on and are kept.
         """
-        results: dict[int, Result] = {}
 
-        @task(
-            task_run_name="{name} seed {seed}",
-            cache_policy=NO_CACHE,
-            persist_result=False,
-            retries=0,
-        )
-        def finish(name: str, seed: int) -> State:  # noqa: ARG001 - shown on the page
-            of_seed = replace(runner, log=make_log())
-            result = results[seed] = AgentRun(node, inputs, self.commit, of_seed, seed).run()
-            return to_state(result)
+        def finish(seed: int) -> Result:
+            run = AgentRun(node, inputs, self.commit, runner, seed)
+            return run_as_task(run.title, lambda own: replace(run, runner=own).run(), runner)[0]
 
         with ThreadPoolExecutor(len(node.seeds)) as pool:
-            for seed in node.seeds:
-                pool.submit(copy_context().run, finish, node.name, seed, return_state=True)
+            futures = [pool.submit(copy_context().run, finish, seed) for seed in node.seeds]
         if runner.cancel.is_set():
             raise StoppedError(f"{node.name} was cancelled")
-        missing = Result(
-            name=node.name, outcome=StageOutcome.FAILED, reason="an error in the flow itself"
-        )
-        of_all = {seed: results.get(seed, missing) for seed in node.seeds}
-        failures = {seed: result for seed, result in of_all.items() if not result.outcome.good}
-        if not failures:
+        results = {seed: future.result() for seed, future in zip(node.seeds, futures, strict=True)}
+        reasons = [
+            f"seed {seed}: {result.reason}"
+            for seed, result in results.items()
+            if not result.outcome.good
+        ]
+        if not reasons:
             return None
-        reasons = [f"seed {seed}: {result.reason}" for seed, result in failures.items()]
         return Result(
-            name=node.name,
             outcome=StageOutcome.FAILED,
-            seconds=max(result.seconds for result in of_all.values()),
-            attempts=max(result.attempts for result in of_all.values()),
+            seconds=max(result.seconds for result in results.values()),
+            attempts=max(result.attempts for result in results.values()),
             reason="; ".join([*reasons, "the other seeds are kept"]),
         )
 
@@ -249,7 +257,7 @@ class AgentRun:
             attempts += 1
             try:
                 state = self.follow(self.submit())
-            except (ValueError, ConnectionError) as error:
+            except ValueError as error:
                 state = Failed(message=str(error))
             if state.type is not StateType.CRASHED or attempts == MAX_CRASHES:
                 break
@@ -257,7 +265,6 @@ class AgentRun:
         name = str(state.name).lower()
         good = state.is_completed() and name in list(StageOutcome)
         return Result(
-            name=self.title,
             outcome=StageOutcome(name) if good else StageOutcome.FAILED,
             seconds=time.monotonic() - started,
             attempts=attempts,
@@ -269,14 +276,13 @@ class AgentRun:
 
         A run that is being cancelled is not joined.
         """
-        parameters: dict[str, Any] = {
+        parameters = {
             "name": self.node.name,
             "inputs": self.inputs,
             "commit": self.commit,
             "timeout_hours": self.runner.timeout_hours,
+            "seed": self.seed,
         }
-        if self.seed is not None:
-            parameters["seed"] = self.seed
 
         def create(client: SyncPrefectClient) -> FlowRun:
             deployment = client.read_deployment_by_name(f"stage/{self.node.pool}")
@@ -333,30 +339,19 @@ class AgentRun:
         No message quotes a password.
 
         Raises:
-            ConnectionError: it did not answer for too long.
-            ValueError: it refuses the request.
+            ValueError: it did not answer for too long, or refuses the request.
             StoppedError: once `runner.cancel` is set.
         """
 
-        def send() -> Any:
-            with get_client(sync_client=True) as client:
-                return request(client, *arguments, **keywords)
-
-        started = time.monotonic()
-        while True:
+        def ask() -> Any:
             try:
-                # In an empty context, since Prefect would else use the flow's client, which retries
-                # for a minute without a message.
-                return Context().run(send)
+                with get_client(sync_client=True) as client:
+                    return request(client, *arguments, **keywords)
             except NO_ANSWER as error:
                 if isinstance(error, PrefectHTTPStatusError) and error.response.status_code < 500:
                     raise ValueError(describe_failure(error)) from None
-                reason = hide_secrets(repr(error))
-                seconds = time.monotonic() - started
-                if seconds > OUTAGE_SECONDS:
-                    raise ConnectionError(
-                        f"Prefect's server has not answered for {seconds:.0f} s: {reason}; "
-                        "everything here is kept: run again when it does"
-                    ) from None
-                self.runner.log(f"Prefect's server does not answer ({reason}); waiting")
-            self.runner.pause(POLL_SECONDS)
+                raise ConnectionError(hide_secrets(repr(error))) from None
+
+        # In an empty context, since Prefect would else use the flow's client, which retries for a
+        # minute without a message.
+        return ask_until_answered(lambda: Context().run(ask), "Prefect's server", self.runner)

@@ -36,8 +36,7 @@ class StageLines:
         self._console, self._is_quiet = console, is_quiet
         self.is_live = console.is_terminal and not console.is_dumb_terminal and not is_quiet
         self._begun: dict[str, float] = {}
-        self._seeds: dict[str, list[str]] = {}
-        self._numbers: dict[str, str] = {}
+        self._progress: dict[str, dict[str, Any]] = {}
         self._lock = threading.Lock()
         self._live = Live(
             console=console, get_renderable=self._draw, transient=True,
@@ -70,17 +69,15 @@ class StageLines:
     def show(self, stage: str, record: dict[str, Any]) -> None:
         """Show the progress of a stage: `lines`, one per seed, or, at its end, its `numbers`."""
         with self._lock:
-            self._seeds[stage] = list(map(str, record.get("lines", ())))
-            self._numbers[stage] = str(record.get("numbers", ""))
+            self._progress[stage] = record
 
-    def end(self, result: Result) -> None:
+    def end(self, stage: str, result: Result) -> None:
         """Show a stage as ended; on a terminal, with a line on its outcome."""
         with self._lock:
-            self._begun.pop(result.name, None)
-            self._seeds.pop(result.name, None)
-            numbers = self._numbers.pop(result.name, "")
+            self._begun.pop(stage, None)
+            numbers = str(self._progress.pop(stage, {}).get("numbers", ""))
         if self.is_live and result.outcome is not StageOutcome.SKIPPED:
-            parts = [result.name, f"{result.seconds:.0f} s", numbers, result.reason]
+            parts = [stage, f"{result.seconds:.0f} s", numbers, result.reason]
             words = Text(f"{result.outcome.value:<8}", style=STYLES[result.outcome])
             self._write(words.append("  ".join(["", *filter(None, parts)]), style="default"))
 
@@ -102,7 +99,8 @@ class StageLines:
             for stage, begun in self._begun.items():
                 seconds = time.monotonic() - begun
                 lines.append(Text(f"{stage}  {seconds:.0f} s", style="bold"))
-                lines += [Text(f"  {line}") for line in self._seeds.get(stage, ())]
+                seeds = self._progress.get(stage, {}).get("lines", ())
+                lines += [Text(f"  {line}") for line in seeds]
         for line in lines:
             fits = re.match(rf".{{0,{self._console.width}}}(?=  |$)", line.plain)
             line.plain = fits[0] if fits and fits[0].strip() else line.plain

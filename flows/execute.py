@@ -50,7 +50,6 @@ class StageOutcome(enum.StrEnum):
 class Result:
     """Outcome of a stage, with its duration and number of attempts."""
 
-    name: str
     outcome: StageOutcome
     seconds: float = 0.0
     attempts: int = 0
@@ -101,12 +100,13 @@ def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
     is_shared = os.environ.get(SEEDS_PER_GPU, "1") != "1"
     troubles: Counter[Trouble] = Counter()
     reason = ""
+    is_seed = seed is not None
+    command = [*DVC, "repro", "--single-item", name]
+    if is_seed:
+        command = [sys.executable, "-m", "flows.seeds", name, str(seed)]
     while True:
         output = StageOutput(name, runner.log)
         try:
-            command = [*DVC, "repro", "--single-item", name]
-            if seed is not None:
-                command = [sys.executable, "-m", "flows.seeds", name, str(seed)]
             status = runner.run(command, output.add_line, runner.timeout_hours)
             trouble = classify(status, "\n".join(output.tail), is_gpu_shared=is_shared)
             if status != 0:
@@ -116,28 +116,22 @@ def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
         seconds = time.monotonic() - started
         attempts = troubles.total() + 1
         troubles[trouble] += 1
-        # Each kill may have truncated a file of DVC, and so may the kill of an earlier run.
-        is_worth_retrying = {
-            Trouble.BUSY: seconds < BUSY_SECONDS or seed is not None,
-            Trouble.TORN: troubles[Trouble.TORN] <= troubles[Trouble.PREEMPTED] + 1,
-            Trouble.PREEMPTED: troubles[Trouble.PREEMPTED] < MAX_KILLS,
-            Trouble.FULL: troubles[Trouble.FULL] < MAX_FULL,
-            Trouble.FINAL: False,
-        }
-        if status == 0 or not is_worth_retrying[trouble]:
-            outcome = StageOutcome.EXECUTED if seed is not None else output.outcome
+        # Whether another attempt can help, and the number of pauses before it. Each kill may have
+        # truncated a file of DVC, and so may the kill of an earlier run.
+        is_worth_retrying, num_pauses = {
+            Trouble.BUSY: (seconds < BUSY_SECONDS or is_seed, LONG_PAUSE if is_seed else 1),
+            Trouble.TORN: (troubles[Trouble.TORN] <= troubles[Trouble.PREEMPTED] + 1, 0),
+            Trouble.PREEMPTED: (troubles[trouble] < MAX_KILLS, 2 ** troubles[trouble]),
+            Trouble.FULL: (troubles[trouble] < MAX_FULL, LONG_PAUSE),
+            Trouble.FINAL: (False, 0),
+        }[trouble]
+        if status == 0 or not is_worth_retrying:
+            outcome = StageOutcome.EXECUTED if is_seed else output.outcome
             outcome = outcome if status == 0 else StageOutcome.FAILED
-            return Result(
-                name=name, outcome=outcome, seconds=seconds, attempts=attempts, reason=reason
-            )
-        pause = runner.pause_seconds
+            return Result(outcome=outcome, seconds=seconds, attempts=attempts, reason=reason)
         if trouble is Trouble.TORN:
             dvc_internals.mend(runner.root)
-            pause = 0.0
-        elif trouble is Trouble.PREEMPTED:
-            pause *= 2 ** troubles[trouble]
-        elif seed is not None or trouble is Trouble.FULL:
-            pause *= LONG_PAUSE
+        pause = num_pauses * runner.pause_seconds
         runner.log(f"{reason}; trying again in {pause:g} s")
         runner.pause(pause)
 

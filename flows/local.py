@@ -69,12 +69,12 @@ def main() -> int:
 
     def run_node(node: StageNode) -> Result:
         if not node.changes:
-            return Result(name=node.name, outcome=StageOutcome.SKIPPED)
+            return Result(outcome=StageOutcome.SKIPPED)
         log, show = partial(display.log, node.name), partial(display.show, node.name)
         display.begin(node.name)
         of_stage = replace(runner, log=log, show=show if display.is_live else None)
         result = run(node.name, of_stage)
-        display.end(result)
+        display.end(node.name, result)
         return result
 
     plan = make_plan(runner.root, options.stages)
@@ -126,9 +126,7 @@ def run_plan(
                     failed = [key for key in plan[name].upstream if not results[key].outcome.good]
                     if failed:
                         reason = f"needs {', '.join(failed)}"
-                        results[name] = Result(
-                            name=name, outcome=StageOutcome.BLOCKED, reason=reason
-                        )
+                        results[name] = Result(outcome=StageOutcome.BLOCKED, reason=reason)
                         sorter.done(name)
                     else:
                         # In a copy of this context, which has Prefect's flow run.
@@ -153,7 +151,7 @@ def read_result(future: "Future[Result]", name: str) -> Result:
     if error is None:
         return future.result()
     logger.error("%s: error in the flow itself", name, exc_info=error)
-    return Result(name=name, outcome=StageOutcome.FAILED, reason=f"in the flow: {error!r}")
+    return Result(outcome=StageOutcome.FAILED, reason=f"in the flow: {error!r}")
 
 
 def table_rows(plan: dict[str, StageNode], results: dict[str, Result]) -> list[dict[str, Any]]:

@@ -17,12 +17,10 @@ Options -j and --timeout-hours as of `python -m flows.local`.
 
 import base64
 import csv
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
-from prefect import Flow, flow, get_client, task
+from prefect import Flow, flow
 from prefect.artifacts import (
     create_image_artifact,
     create_link_artifact,
@@ -31,13 +29,12 @@ from prefect.artifacts import (
 )
 from prefect.blocks.abstract import NotificationBlock
 from prefect.blocks.core import Block
-from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import deployment
 from prefect.runtime import flow_run as current_run
 from prefect.states import Completed, Failed
 
-from flows.agents import Agents, check_server, failure_described, make_log, to_state
+from flows.agents import Agents, check_server, failure_described, make_log, run_as_task
 from flows.command_line import run
 from flows.execute import Result, StageOutcome, run_stage
 from flows.local import make_parser, print_report, run_plan, summary, table_rows
@@ -82,7 +79,6 @@ async def send_alert(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> N
     flow_run_name=name_run,
     on_failure=[send_alert],
     on_crashed=[send_alert],
-    validate_parameters=True,
     persist_result=False,
 )
 def pipeline(
@@ -106,7 +102,6 @@ def pipeline(
         seeds: with `pools`, have each seed of such a stage computed by an agent, then joined.
         alert: notification block to which a failure is reported, for example `slack-webhook/team`.
     """
-    add_tags()
     runner = Runner(root=Path.cwd(), log=make_log(), timeout_hours=timeout_hours)
     plan = make_plan(runner.root, stages)
     if seeds and not pools:
@@ -115,31 +110,22 @@ def pipeline(
     if remote or pools:
         push_current(plan, runner)
 
-    def run_node(node: StageNode, runner: Runner) -> Result:
-        if agents is not None:
-            return agents.run_stage(node, runner)
-        return (run_shared if remote else run_stage)(node.name, runner)
-
-    finished: dict[str, Result] = {}
     states: dict[str, State] = {}
 
-    # DVC is the only cache, and run_stage retries where it can help: Prefect does neither.
-    @task(task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False, retries=0)
-    def stage(name: str) -> State:
-        result = Result(name=name, outcome=StageOutcome.SKIPPED)
-        if plan[name].changes:
-            result = run_node(plan[name], replace(runner, log=make_log()))
-        finished[name] = result
-        return to_state(result)
+    def run_node(node: StageNode) -> Result:
+        def work(runner: Runner) -> Result:
+            if not node.changes:
+                return Result(outcome=StageOutcome.SKIPPED)
+            if agents is not None:
+                return agents.run_stage(node, runner)
+            return (run_shared if remote else run_stage)(node.name, runner)
 
-    def run_task(node: StageNode) -> Result:
         # These have ended; naming them draws the edges of the graph on Prefect's page.
         upstream = [states[name] for name in node.upstream]
-        state = states[node.name] = stage(node.name, wait_for=upstream, return_state=True)
-        crashed = Result(name=node.name, outcome=StageOutcome.FAILED, reason=str(state.message))
-        return finished.get(node.name, crashed)
+        result, states[node.name] = run_as_task(node.name, work, runner, upstream)
+        return result
 
-    results = run_plan(plan, run_task, runner, MAX_WAITING if pools else max_parallel)
+    results = run_plan(plan, run_node, runner, MAX_WAITING if pools else max_parallel)
     table = table_rows(plan, results)
     create_table_artifact(key="pipeline", table=table, description=summary(results))
     if LAST in results and results[LAST].outcome.good:  # else the report is an earlier run's
@@ -147,13 +133,6 @@ def pipeline(
     print_report(plan, results)
     good = all(result.outcome.good for result in results.values())
     return Completed(message=summary(results)) if good else Failed(message=summary(results))
-
-
-def add_tags() -> None:
-    """Tag the flow run with its deployment, or `by hand`, and the commit, beside its other tags."""
-    tags = {*current_run.tags, deployment.name or "by hand", describe_commit(Path.cwd())}
-    with get_client(sync_client=True) as client:
-        client.update_flow_run(UUID(str(current_run.id)), tags=sorted(tags))
 
 
 def publish_report(root: Path) -> None:
@@ -193,7 +172,7 @@ def main() -> int:
     if options.seeds and not options.pools:
         parser.error("--seeds needs --pools, whose agents compute them")
     exit_when_terminated()
-    check_server()
+    check_server(agents_compute=options.pools)
     words = vars(options)
     with failure_described():
         state = pipeline(words.pop("stages") or None, **words, return_state=True)

@@ -105,10 +105,7 @@ def with_ancestors(graph: dict[str, StageNode], names: set[str]) -> set[str]:
 
 def link_stages(graph: dict[str, StageNode]) -> Any:
     """Graph of the stages, with an edge from each to those that it needs."""
-    needs = networkx.DiGraph()
-    needs.add_nodes_from(graph)
-    needs.add_edges_from((name, before) for name, node in graph.items() for before in node.upstream)
-    return needs
+    return networkx.DiGraph({name: list(node.upstream) for name, node in graph.items()})
 
 
 def make_plan(root: Path, targets: list[str] | None = None) -> dict[str, StageNode]:

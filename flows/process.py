@@ -49,10 +49,7 @@ class Runner:
     """Pause before the next attempt of a stage; doubled each time if the stage was killed."""
 
     def run(
-        self,
-        command: list[str],
-        on_line: Callable[[str], None],
-        timeout_hours: float | None = None,
+        self, command: list[str], on_line: Callable[[str], None], timeout_hours: float | None = None
     ) -> int:
         """Run `command`; returns its exit status. Each line of output goes to `on_line`.
 

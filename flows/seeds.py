@@ -19,13 +19,12 @@ import os
 import re
 import shlex
 import shutil
-import sys
 import tarfile
 from contextlib import suppress
 from pathlib import Path
 
 from flows import dvc_internals
-from flows.command_line import make_parser
+from flows.command_line import make_parser, run
 from flows.plan import read_graph
 from flows.process import Runner, exit_when_terminated
 from flows.remote import KEY, RemoteStatus, ResultExchange
@@ -45,9 +44,8 @@ def main() -> int:
     exit_when_terminated()
     graph = read_graph(Path.cwd())
     allowed = graph[options.stage].seeds if options.stage in graph else ()
-    if not re.fullmatch(r"\d+(,\d+)*", options.seeds) or not set(
-        map(int, options.seeds.split(","))
-    ) <= set(allowed):
+    seeds = options.seeds.split(",")
+    if not {*seeds} <= {*map(str, allowed)}:
         parser.error(
             f"expected a stage that has seeds, and some of them, found {options.stage} with "
             f"{options.seeds}: it has {', '.join(map(str, allowed)) or 'none'}"
@@ -57,16 +55,13 @@ def main() -> int:
     from flows.share import restore_upstream, run_shared
 
     runner = Runner(root=Path.cwd())
-    try:
-        restore_upstream(options.stage, runner)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 1
-    numbers = map(int, options.seeds.split(","))
-    results = [run_shared(options.stage, runner, seed=number) for number in numbers]
-    for result in results:
-        print(f"{result.name}: {result.outcome.value} {result.reason}".rstrip())
-    return 0 if all(result.outcome.good for result in results) else 1
+    restore_upstream(options.stage, runner)
+    is_good = True
+    for seed in seeds:
+        result = run_shared(options.stage, runner, seed=int(seed))
+        print(f"{options.stage} seed {seed}: {result.outcome.value} {result.reason}".rstrip())
+        is_good &= result.outcome.good
+    return 0 if is_good else 1
 
 
 def run_seeds(name: str, seeds: str) -> int:
@@ -198,4 +193,4 @@ def locate_archives(exchange: ResultExchange, name: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

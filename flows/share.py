@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from flows.execute import Result, StageOutcome, find_error, run_stage
+from flows.execute import TAIL_LINES, Result, StageOutcome, find_error, run_stage
 from flows.plan import StageNode, make_plan
 from flows.process import Runner
 from flows.remote import KEY, RemoteStatus
@@ -24,7 +25,7 @@ OUTAGE_SECONDS = float(os.environ.get("POSTTRAIN_REMOTE_SECONDS", "600"))
 
 
 class RemoteError(ValueError):
-    """The remote cannot be used; all local files are kept."""
+    """The remote, or Prefect's server, cannot be used; all local files are kept."""
 
 
 def describe_commit(root: Path) -> str:
@@ -55,11 +56,10 @@ def run_shared(
     Raises:
         StoppedError: once `runner.cancel` is set.
     """
-    title, remote_result = name, None
+    remote_result = None
     # A seed that another clone finished is of use to who computes.
     fetch, push = ["fetch-or-seeds" if compute is None else "fetch", name], ["push", name]
     if seed is not None:
-        title = f"{name} seed {seed}"
         fetch, push = ["fetch-seed", name, str(seed)], ["push-seeds", name]
     try:
         answer, key = ask_remote(fetch, runner)
@@ -78,13 +78,13 @@ def run_shared(
                 raise RemoteError(
                     f"{name} was computed ({remote_result.reason}) and is not in this remote"
                 )
-        result = Result(name=title, outcome=StageOutcome.RESTORED)
+        result = Result(outcome=StageOutcome.RESTORED)
         if seed is None or answer is not RemoteStatus.DONE:
-            result = replace(run_stage(name, runner, seed), name=title)
+            result = run_stage(name, runner, seed)
         if result.outcome.good and answer is not RemoteStatus.NOT_SHARED:
             ask_remote(push, runner)
     except RemoteError as error:
-        return Result(name=title, outcome=StageOutcome.FAILED, reason=str(error))
+        return Result(outcome=StageOutcome.FAILED, reason=str(error))
     if remote_result is not None and result.outcome.good:
         return replace(remote_result, attempts=result.attempts)
     return result
@@ -130,24 +130,42 @@ def ask_remote(words: Sequence[str], runner: Runner) -> tuple[RemoteStatus, str]
         RemoteError: the remote cannot be used, or did not answer for too long.
         StoppedError: once `runner.cancel` is set.
     """
+
+    def ask() -> tuple[RemoteStatus, str]:
+        tail: deque[str] = deque(maxlen=TAIL_LINES)
+        status = runner.run([sys.executable, "-m", "flows.remote", *words], tail.append)
+        if status == RemoteStatus.AWAY:
+            raise ConnectionError(["no output", *tail][-1])
+        if status not in (RemoteStatus.DONE, RemoteStatus.ABSENT, RemoteStatus.NOT_SHARED):
+            raise RemoteError(
+                f"no {words[0]} by the DVC remote: {find_error(tail)}; "
+                "everything here is kept: run again, or without --remote"
+            )
+        keys = [line.removeprefix(KEY) for line in tail if line.startswith(KEY)]
+        return RemoteStatus(status), "".join(keys)
+
+    return ask_until_answered(ask, "the DVC remote", runner)
+
+
+def ask_until_answered(ask: Callable[[], Any], place: str, runner: Runner) -> Any:
+    """Answer of `ask`, which is called again if it raises a ConnectionError.
+
+    Raises:
+        RemoteError: it has done so for too long.
+        StoppedError: once `runner.cancel` is set.
+    """
     started = time.monotonic()
     pause = 1.0
     while True:
-        tail: deque[str] = deque(maxlen=40)
-        status = runner.run([sys.executable, "-m", "flows.remote", *words], tail.append)
-        if status in (RemoteStatus.DONE, RemoteStatus.ABSENT, RemoteStatus.NOT_SHARED):
-            keys = [line.removeprefix(KEY) for line in tail if line.startswith(KEY)]
-            return RemoteStatus(status), "".join(keys)
-        message = tail[-1] if tail and status == RemoteStatus.AWAY else find_error(tail)
-        seconds = time.monotonic() - started
-        if status != RemoteStatus.AWAY or seconds > OUTAGE_SECONDS:
-            after = f" for {seconds:.0f} s" if status == RemoteStatus.AWAY else ""
-            raise RemoteError(
-                f"no {words[0]} by the DVC remote{after}: {message}; "
-                "everything here is kept: run again, or without --remote"
-            )
-        pause = min(2 * pause, LONGEST_PAUSE)
-        runner.log(
-            f"the DVC remote does not answer: {message}; waiting, asking again in {pause:g} s"
-        )
+        try:
+            return ask()
+        except ConnectionError as error:
+            seconds = time.monotonic() - started
+            if seconds > OUTAGE_SECONDS:
+                raise RemoteError(
+                    f"{place} has not answered for {seconds:.0f} s: {error}; "
+                    "everything here is kept: run again when it does"
+                ) from None
+            pause = min(2 * pause, LONGEST_PAUSE)
+            runner.log(f"{place} does not answer: {error}; waiting, asking again in {pause:g} s")
         runner.pause(pause)

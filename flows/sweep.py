@@ -24,7 +24,6 @@ from prefect.client.schemas.objects import State
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
-from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Failed
 
 from flows.agents import check_server, failure_described, heartbeat, make_log
@@ -141,9 +140,7 @@ def queue_points(points: Sequence[Sequence[str]], timeout_hours: float | None) -
     Raises:
         ValueError: No server answers, it refuses the request, or it has no such deployment.
     """
-    if not PREFECT_API_URL.value():
-        raise ValueError("set PREFECT_API_URL: the agents of a sweep need a server that runs")
-    check_server()
+    check_server(agents_compute=True)
     commit = describe_commit(Path.cwd())
     for changes in points:
         name = name_point(changes)
@@ -152,8 +149,7 @@ def queue_points(points: Sequence[Sequence[str]], timeout_hours: float | None) -
             with failure_described():
                 run_deployment(DEPLOYMENT, parameters=parameters, flow_run_name=name, timeout=0)
         except ObjectNotFound:
-            message = f"the server has no deployment {DEPLOYMENT}: `{DEPLOY}`"
-            raise ValueError(message) from None
+            raise ValueError(f"the server has no deployment {DEPLOYMENT}: `{DEPLOY}`") from None
         print(name)
 
 

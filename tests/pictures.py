@@ -43,7 +43,7 @@ def draw_live() -> str:
                     display.show(stage, event)
                 case "end":
                     spent = seconds - begun[stage]
-                    display.end(Result(name=stage, outcome=StageOutcome.EXECUTED, seconds=spent))
+                    display.end(stage, Result(outcome=StageOutcome.EXECUTED, seconds=spent))
         console.print(display._draw())
     return console.export_svg(
         title="posttrain run -j 2", code_format=WITHOUT_FONTS, unique_id="live"

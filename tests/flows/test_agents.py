@@ -39,9 +39,10 @@ from toy_repo import (
     wait_until,
 )
 
-from flows import agents, pipeline, sweep
+from flows import agents, pipeline, share, sweep
 from flows.plan import StageNode
 from flows.process import Runner, kill_tree
+from flows.share import RemoteError
 from stages.runtime.redaction import hide_secrets
 
 NODE = StageNode(name="s", deps=(), outs=(), params=(), upstream=(), gpu=0)
@@ -161,11 +162,11 @@ def http_server(status: int, received: list[dict[str, str]] | None = None) -> It
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [(401, ValueError), (499, ValueError), (500, ConnectionError)]
+    ("status", "error"), [(401, ValueError), (499, ValueError), (500, RemoteError)]
 )
 def test_a_server_that_refuses_is_asked_again_if_it_is_broken(monkeypatch, status, error) -> None:
-    monkeypatch.setattr(agents, "OUTAGE_SECONDS", 0.0)
-    monkeypatch.setattr(agents, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(share, "OUTAGE_SECONDS", 0.0)
+    monkeypatch.setattr(share, "LONGEST_PAUSE", 0.0)
     logged: list[str] = []
     run = agents.AgentRun(NODE, "", "", Runner(root=Path(), log=logged.append))
     with http_server(status) as port:
@@ -173,6 +174,7 @@ def test_a_server_that_refuses_is_asked_again_if_it_is_broken(monkeypatch, statu
         monkeypatch.setattr(agents, "get_client", lambda sync_client: SyncPrefectClient(address))
         with pytest.raises(error, match=str(status)) as stop:
             run.ask_server(SyncPrefectClient.read_flow_run, "00000000-0000-0000-0000-000000000000")
+    assert stop.type is error
     assert stop.value.__suppress_context__
     assert "sekret" not in " ".join([*logged, str(stop.value)])
     assert "***@127" in str(stop.value)

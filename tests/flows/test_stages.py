@@ -324,7 +324,7 @@ def test_independent_stages_run_side_by_side_up_to_the_limit(tmp_path, limit, mo
         if stage.name in "bcd":
             assert full.wait(60)
         running.remove(stage.name)
-        return Result(name=stage.name, outcome=StageOutcome.EXECUTED)
+        return Result(outcome=StageOutcome.EXECUTED)
 
     results = run_plan(PLAN, run, Runner(root=tmp_path), limit)
     assert max(seen) == most
@@ -338,7 +338,7 @@ def test_a_failure_blocks_all_that_needs_it_and_nothing_else(tmp_path, failing) 
         if stage.name == failing == "c":
             raise OSError("no threads")
         outcome = StageOutcome.FAILED if stage.name == failing else StageOutcome.EXECUTED
-        return Result(name=stage.name, outcome=outcome)
+        return Result(outcome=outcome)
 
     results = run_plan(PLAN, run, Runner(root=tmp_path), 1)
     outcomes = {name: result.outcome.value for name, result in results.items()}
@@ -355,7 +355,7 @@ def test_an_interrupt_cancels_what_runs_and_starts_nothing_else(tmp_path: Path) 
         if stage.name == "b":
             signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
             assert runner.cancel.wait(20)
-        return Result(name=stage.name, outcome=StageOutcome.EXECUTED)
+        return Result(outcome=StageOutcome.EXECUTED)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     exit_when_terminated()
@@ -442,8 +442,8 @@ def test_a_stage_that_ended_leaves_a_line_with_its_reason_unless_it_was_skipped(
         display.log("a", "[red]a line")
         display.log("a", "Updating lock file 'dvc.lock'")
         reason = "full [disk]"
-        display.end(Result(name="a", outcome=StageOutcome.FAILED, seconds=2.0, reason=reason))
-        display.end(Result(name="b", outcome=StageOutcome.SKIPPED))
+        display.end("a", Result(outcome=StageOutcome.FAILED, seconds=2.0, reason=reason))
+        display.end("b", Result(outcome=StageOutcome.SKIPPED))
     written = file.getvalue()
     assert "a | [red]a line\n" in written
     assert "failed    a  2 s  loss [bold]0.5  full [disk]\n" in written
