@@ -49,7 +49,6 @@ from stages.sources.quarantine import RejectedError, bad_row
 
 MAX_LINE_BYTES = 2**20
 """Length above which a line of JSON is rejected without being decoded."""
-NO_OBJECT = "not an object: expected {{...}}, found {}"
 NO_UTF8 = "not UTF-8: a byte of the row is none"
 _NO_UTF8 = re.compile("[\udc80-\udcff]")
 """Bytes that are no UTF-8, as they are decoded."""
@@ -70,8 +69,8 @@ DECIMAL_COMMA = re.compile(
 )
 """Number with a comma that may be a decimal comma (in a table with semicolons it is), perhaps with
 thousands, a sign, a currency or a unit."""
-_SPLIT_LIST = re.compile(r"([a-z]+?)[-_ ]?(?:set|data|split|rows|examples)?", re.IGNORECASE)
-"""Key of a JSON object with the rows of a split."""
+_LIST_SUFFIX = re.compile(r"[-_ ]?(?:set|data|split|rows|examples)$")
+"""End of a key of a JSON object, after the name of the split whose rows it holds."""
 MESSAGE_KEYS = frozenset({*NAMES["messages"], *REASONING_KEYS})
 """Keys of the messages of a file that is a conversation."""
 
@@ -91,21 +90,16 @@ Rows = Iterator[RawRow | BadRow]
 
 def sample_fields(rows: Sequence[RawRow | BadRow], ignore: Sequence[str]) -> list[dict[str, Any]]:
     """Fields of rows for the search of columns: all but the ignored ones."""
-    return [
-        {name: value for name, value in row.fields.items() if name not in ignore}
-        for row in rows
-        if isinstance(row, RawRow)
-    ]
+    objects = (row.fields for row in rows if isinstance(row, RawRow))
+    return [{name: fields[name] for name in fields if name not in ignore} for fields in objects]
 
 
 def read_head(rows: Rows, count: int) -> list[RawRow | BadRow]:
     """The first rows, until `count` of them are not bad rows."""
     head, num_whole = list[RawRow | BadRow](), 0
-    for row in rows:
+    while num_whole < count and (row := next(rows, None)) is not None:
         head.append(row)
         num_whole += isinstance(row, RawRow)
-        if num_whole == count:
-            break
     return head
 
 
@@ -124,9 +118,8 @@ def list_files(paths: str | Sequence[str]) -> list[Path]:
         files = sorted(file for file in path.rglob("*") if is_data_file(file.relative_to(path)))
         kind = f"a folder without one ({', '.join(NAMES['suffixes'])}, packed or not)"
     else:
-        anchor = Path(path.anchor)
-        pattern = path.relative_to(anchor).as_posix()
-        files = sorted(file for file in anchor.glob(pattern) if file.is_file())
+        matches = Path(path.anchor).glob(path.relative_to(path.anchor).as_posix())
+        files = sorted(file for file in matches if file.is_file())
         kind = "none"
     if not files:
         raise ValueError(
@@ -138,13 +131,11 @@ def list_files(paths: str | Sequence[str]) -> list[Path]:
 
 def is_data_file(path: Path) -> bool:
     """Whether a file in a folder has rows, by its name."""
-    hidden = any(part.startswith((".", "_")) for part in path.parts)
+    is_hidden = any(part.startswith((".", "_")) for part in path.parts)
+    if is_hidden or path.name in NAMES["descriptions"]:
+        return False
     stem = path.with_suffix("") if path.suffix.lower() in NAMES["packed"] else path
-    return (
-        not hidden
-        and stem.suffix.lower() in NAMES["suffixes"]
-        and path.name not in NAMES["descriptions"]
-    )
+    return stem.suffix.lower() in NAMES["suffixes"]
 
 
 def list_unread(paths: str | Sequence[str]) -> list[Path]:
@@ -152,16 +143,13 @@ def list_unread(paths: str | Sequence[str]) -> list[Path]:
     if not isinstance(paths, str) or not (folder := Path(paths)).is_dir():
         return []
     names = {file: file.relative_to(folder) for file in sorted(folder.rglob("*")) if file.is_file()}
-    files = [file for file, name in names.items() if not f"/{name}".count("/.")]
-    return [file for file in files if file.name != "README.md" and not is_data_file(names[file])]
+    others = [file for file, name in names.items() if "/." not in f"/{name}"]
+    return [file for file in others if file.name != "README.md" and not is_data_file(names[file])]
 
 
-def split_by_name(
-    paths: str | Sequence[str],
-) -> tuple[dict[str | None, list[Path]], list[Path]]:
+def split_by_name(paths: str | Sequence[str]) -> tuple[dict[str | None, list[Path]], list[Path]]:
     """Files by the split in their names (None: no name has `train`), and unread files."""
-    files = list_files(paths)
-    names = {file: name_in(paths, file) for file in files}
+    names = {file: name_in(paths, file) for file in list_files(paths)}
     by_split: dict[str | None, list[Path]] = {}
     for file, name in names.items():
         split = _split_of(name) or _split_of_twin(name, names.values())
@@ -173,8 +161,8 @@ def split_by_name(
             f"{shown:.200}. Say which are which: path and test_path, each a file or a list; for "
             f"`pairs` and `steps` name the file that is learned from."
         )
-    if len(files) == 1 or "train" not in by_split:
-        return {None: files}, list_unread(paths)
+    if "train" not in by_split:
+        return {None: [*names]}, list_unread(paths)
     unread = [file for split in (None, "validation") for file in by_split.pop(split, [])]
     return by_split, unread + list_unread(paths)
 
@@ -201,7 +189,6 @@ def read_file(path: Path, name: str | None = None) -> Rows:
     name = name or path.name
     if not path.is_file():
         raise ValueError(f"{path}: expected a file of rows, found none. Put it there.")
-    broken = EOFError, OSError, lzma.LZMAError, zlib.error
     num_rows = 0
     try:
         with _unpack(path) as file:
@@ -209,7 +196,7 @@ def read_file(path: Path, name: str | None = None) -> Rows:
                 num_rows += 1
                 meter.COUNTS["rows"] += 1
                 yield row
-    except broken as error:
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         raise ValueError(
             f"{path}: expected a whole file, found a broken one ({error}). Copy it again."
         ) from error
@@ -251,34 +238,33 @@ def _read_container(path: Path, file: BufferedReader, name: str) -> Rows:
     head = list(itertools.islice((line for line in lines if line[1].strip()), 2))
     if not head:
         return iter(())
-    texts = [line.removeprefix(b"\xef\xbb\xbf").lstrip() for _, line in head]
+    first, second, *_ = *(line.lstrip() for _, line in head), b""
     everything = itertools.chain(head, lines)
-    is_json = [text.startswith((b"{", b"[")) and _is_json(text) for text in texts]
-    if len(texts) == 1 and is_json[0]:
-        return _read_document(path, name, texts[0], head[0][0])
-    is_open = not is_json[0] and texts[0].rstrip().endswith((b"[", b"{", b","))
-    are_objects = len(texts) == 2 and all(text.startswith(b"{") for text in texts) and not is_open
-    if are_objects or is_json[0] or (any(is_json) and not texts[0].startswith(b"[")):
+    is_open = first.rstrip().endswith((b"[", b"{", b","))
+    are_objects = first.startswith(b"{") and second.startswith(b"{") and not is_open
+    follows_text = not first.startswith(b"[") and _is_json(second)
+    if second and (are_objects or follows_text or _is_json(first)):
         return _read_lines(name, everything)
-    if texts[0].startswith((b"{", b"[")):
+    if first.startswith((b"{", b"[")):
         return _read_document(path, name, b"".join(line for _, line in everything), head[0][0])
     return _read_table(path, name, everything)
 
 
 def _is_json(text: bytes) -> bool:
+    """Whether a line is an object or an array."""
     try:
-        json.loads(text)
+        return isinstance(json.loads(text), dict | list)
     except (ValueError, RecursionError):
         return False
-    return True
 
 
 def _split_lines(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
-    """Lines with their numbers; an over-long line, unless it is the first, is truncated."""
-    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), start=1):
-        if number == 1 and not line.endswith(b"\n"):  # it may have all rows
-            yield number, line + file.readline()
-            continue
+    """Lines with their numbers, without a byte order mark.
+
+    An over-long line is truncated, unless it is the first, which may have all rows.
+    """
+    yield 1, file.readline().removeprefix(b"\xef\xbb\xbf")
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), start=2):
         yield number, line
         chunk = line
         while len(line) > MAX_LINE_BYTES and chunk and not chunk.endswith(b"\n"):
@@ -297,10 +283,10 @@ def _read_lines(name: str, lines: Iterable[tuple[int, bytes]]) -> Rows:
 
 
 def _parse_line(name: str, number: int, line: bytes) -> RawRow | BadRow:
-    # A byte order mark is harmless at the start of a file.
-    line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
     try:
-        return _make_row(name, number, _load(line.decode("utf-8")))
+        text = line.decode("utf-8")
+        value = json.loads(text, object_pairs_hook=_unique, parse_float=_exact_float)
+        return _make_row(name, number, value)
     except UnicodeDecodeError as error:
         reason = f"not UTF-8: byte {error.start + 1} of the line is 0x{line[error.start]:02x}"
     except RejectedError as error:
@@ -319,7 +305,8 @@ def _make_row(name: str, number: int, value: Any) -> RawRow | BadRow:
     if isinstance(value, dict):
         return _zip_messages(RawRow(name, number, value))
     kind = "null" if value is None else type(value).__name__
-    return bad_row(name, number, NO_OBJECT.format(kind), json.dumps(value))
+    reason = f"not an object: expected {{...}}, found {kind}"
+    return bad_row(name, number, reason, json.dumps(value))
 
 
 def _zip_messages(row: RawRow) -> RawRow:
@@ -339,10 +326,6 @@ def _zip_messages(row: RawRow) -> RawRow:
 
 def _is_message(value: Any) -> bool:
     return isinstance(value, dict) and not value.keys().isdisjoint({"role", "from"})
-
-
-def _load(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_unique, parse_float=_exact_float)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -396,7 +379,7 @@ def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
     A row with a byte that is not UTF-8, or with a key twice, is a bad row; others are kept. A list
     of messages without other keys is a single conversation.
     """
-    decoded = text.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip()
+    decoded = text.decode("utf-8", "surrogateescape").strip()
     content = _load_document(path, decoded, first_line)
     for value in (content, *content.values()) if isinstance(content, dict) else (content,):
         if isinstance(value, RejectedError):
@@ -465,8 +448,8 @@ def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
 
 
 def _is_named_list(name: str, value: Any) -> bool:
-    is_list = isinstance(value, list) and (not value or _holds_objects(value))
-    return is_list and (name.lower() in NAMES["lists"] or _split_of_list(name) is not None)
+    is_known = name.lower() in NAMES["lists"] or _split_of_list(name) is not None
+    return is_known and (value == [] or _holds_objects(value))
 
 
 def _holds_objects(value: Any) -> bool:
@@ -474,8 +457,7 @@ def _holds_objects(value: Any) -> bool:
 
 
 def _split_of_list(name: str) -> str | None:
-    match = _SPLIT_LIST.fullmatch(name)
-    return None if match is None else SPLITS.get(match[1].lower())
+    return SPLITS.get(_LIST_SUFFIX.sub("", name.lower()))
 
 
 def _split_of(name: str) -> str | None:
@@ -504,7 +486,7 @@ def _words_in(name: str) -> list[str]:
 def _read_table(path: Path, name: str, lines: Iterable[tuple[int, bytes]]) -> Rows:
     """Rows of a table with a header and commas, semicolons or tabs; each value is text."""
     texts = (line.decode("utf-8", "surrogateescape") for _, line in lines)
-    header = next(texts).removeprefix("\ufeff")
+    header = next(texts)
     delimiter = max(",;\t", key=header.count)
     csv.field_size_limit(sys.maxsize)
     reader = csv.reader(itertools.chain([header], texts), delimiter=delimiter, strict=True)
@@ -524,17 +506,17 @@ def _read_table(path: Path, name: str, lines: Iterable[tuple[int, bytes]]) -> Ro
         shown = delimiter.join(values)
         if not values:
             continue
+        commas = filter(DECIMAL_COMMA.fullmatch, values if delimiter == ";" else ())
         if _NO_UTF8.search(shown):
-            yield bad_row(name, line, NO_UTF8, shown)
+            reason = NO_UTF8
         elif len(values) != len(columns):
             reason = f"another number of values: {len(values)}, of {len(columns)} columns"
-            yield bad_row(name, line, reason, shown)
-        elif delimiter == ";" and any(map(DECIMAL_COMMA.fullmatch, values)):
-            number_text = next(filter(DECIMAL_COMMA.fullmatch, values))
+        elif (number_text := next(commas, None)) is not None:
             reason = f"decimal comma: {number_text!r:.40} may be one number or two: write 1.5"
-            yield bad_row(name, line, reason, shown)
         else:
             yield RawRow(name, line, dict(zip(columns, values, strict=True)))
+            continue
+        yield bad_row(name, line, reason, shown)
 
 
 def _read_columns(path: Path, file: BufferedReader, name: str) -> Rows:
@@ -575,13 +557,18 @@ def _read_batches(batches: Iterable[Any], name: str) -> Rows:
                 yield _zip_messages(RawRow(name, number, plain))
 
 
-def _plain(value: Any, kind: Any, *, is_element: bool = False, is_below: bool = False) -> Any:
+def _plain(value: Any, kind: Any, depth: int = 0) -> Any:
     """Value of an Arrow type as JSON: dates and exact decimals as text.
 
     A number of 16 or 32 bits becomes the decimal that was written: the nearest 32-bit float to 0.1
     is 0.10000000149011612 in 64 bits, which is not an answer. In a column of objects each has the
     keys of all, filled up with null: a tool's schema would gain the arguments of other tools. So
-    null is dropped below the objects of a list (`is_below`).
+    null is dropped below the objects of a list.
+
+    Args:
+        value: A value of pyarrow's `to_pylist`.
+        kind: Its Arrow type; None: unknown.
+        depth: 0 outside of lists, 1 in a list, more below the objects of a list.
     """
     if value is None or isinstance(value, str | int | bytes):
         return value
@@ -590,16 +577,14 @@ def _plain(value: Any, kind: Any, *, is_element: bool = False, is_below: bool = 
         is_short = str(kind) in ("float", "halffloat")
         return float(str(kind.to_pandas_dtype()(value))) if is_short else value
     if isinstance(value, list) and value and isinstance(value[0], tuple):  # Arrow's type `map`
-        items = _unique(value)
-        return {key: _plain(item, kind.item_type, is_below=is_below) for key, item in items.items()}
+        return {key: _plain(item, kind.item_type, depth) for key, item in _unique(value).items()}
     if isinstance(value, list):
-        kind = getattr(kind, "value_type", None)
-        return [_plain(item, kind, is_element=True, is_below=is_below) for item in value]
+        return [_plain(item, getattr(kind, "value_type", None), max(depth, 1)) for item in value]
     if isinstance(value, Mapping):
         kinds = {part.name: part.type for part in kind or ()}
-        items = {key: _plain(item, kinds.get(key), is_below=is_below or is_element)
-                 for key, item in value.items()}  # fmt: skip
-        return {key: item for key, item in items.items() if item is not None or not is_below}
+        below = depth + (depth > 0)
+        items = {key: _plain(item, kinds.get(key), below) for key, item in value.items()}
+        return {key: item for key, item in items.items() if item is not None or depth < 2}
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
@@ -614,12 +599,10 @@ def is_saved_dataset(path: str | Sequence[str]) -> bool:
 
 def is_hub_id(path: str | Sequence[str]) -> bool:
     """Whether `path` may be the id of a data set of the hub and is not a local file or folder."""
-    if not isinstance(path, str) or Path(path).suffix.lower() in (
-        *NAMES["suffixes"],
-        *NAMES["packed"],
-    ):
-        return False  # a missing file is not a data set of the hub
-    return HUB_ID.fullmatch(path) is not None and not Path(path).exists()
+    if not isinstance(path, str) or HUB_ID.fullmatch(path) is None or Path(path).exists():
+        return False
+    # A missing file is not a data set of the hub.
+    return Path(path).suffix.lower() not in (*NAMES["suffixes"], *NAMES["packed"])
 
 
 class Place(NamedTuple):
@@ -640,12 +623,9 @@ Splits = Mapping[str | None, Callable[[], Rows]]
 
 
 def find_splits(
-    paths: str | Sequence[str],
-    splits: Sequence[str] = (),
-    *,
-    name: str | None = None,
+    paths: str | Sequence[str], splits: Sequence[str] = (), *, name: str | None = None,
     revision: str | None = None,
-) -> tuple[Splits, list[Path]]:
+) -> tuple[Splits, list[Path]]:  # fmt: skip
     """The splits of a path, by `datasets`, its README.md, or names of files; and unread files.
 
     Args:
@@ -667,20 +647,19 @@ def find_splits(
     if isinstance(paths, str) and (is_hub or (is_saved_dataset(paths) and name is None)):
         loaded = load_splits(paths, name, revision)
         return {split: partial(read_dataset, rows, split) for split, rows in loaded.items()}, []
-    files: Mapping[Any, Sequence[Path]] | str | None = None
-    if isinstance(paths, str):
-        files = dataset_card.find_files(paths, name)
+    files = dataset_card.find_files(paths, name) if isinstance(paths, str) else None
     if files is None and name is not None:
         raise ValueError(
             f"name: '{name}': expected null, since {paths} has no README.md with configurations "
             f"whose files are there. Delete `name`, or correct the path."
         )
-    unread = list[Path]()
-    if isinstance(files, str):  # the folder of the configuration
-        paths, files = files, None
-    if files is None:
-        files, unread = (_select_files(paths, splits), []) if splits else split_by_name(paths)
-    return {split: partial(read_files, members, paths) for split, members in files.items()}, unread
+    if isinstance(files, dict):
+        by_split, unread = files, list[Path]()
+    else:
+        paths = files or paths  # or the folder of the configuration
+        by_split, unread = (_select_files(paths, splits), []) if splits else split_by_name(paths)
+    opened = {split: partial(read_files, named, paths) for split, named in by_split.items()}
+    return opened, unread
 
 
 def _select_files(paths: str | Sequence[str], splits: Sequence[str]) -> dict[str, list[Path]]:
@@ -710,9 +689,8 @@ def _select_files(paths: str | Sequence[str], splits: Sequence[str]) -> dict[str
 
 def _has_words(name: str, split: str) -> bool:
     """Whether a file's name has the words of a split's, such as `ds-test.v2`, `gsm8k_test`."""
-    words, wanted = _words_in(name), _words_in(split)
-    starts = range(len(words) - len(wanted) + 1) if wanted else ()
-    return any(words[start : start + len(wanted)] == wanted for start in starts)
+    words, wanted = (" ".join(_words_in(text)) for text in (name, split))
+    return bool(wanted) and f" {wanted} " in f" {words} "
 
 
 def open_rows(place: Place | Path) -> Rows:
@@ -758,9 +736,8 @@ def load_splits(path: str, name: str | None, revision: str | None) -> dict[str, 
             f"cannot read the data set '{path}': {error}. Correct `path`, or, without a way to the "
             f"hub, save the data set to a folder and name that."
         ) from error
-    if isinstance(loaded, dict):
-        return {str(split): rows for split, rows in loaded.items()}
-    return {"train": loaded}
+    splits = loaded if isinstance(loaded, dict) else {"train": loaded}
+    return {str(split): rows for split, rows in splits.items()}
 
 
 def read_dataset(dataset: Any, split: str) -> Rows:
