@@ -100,7 +100,7 @@ def read_choices(value: Any, column: str) -> Choices:
     or JSON text of these. RejectedError for anything else.
     """
     labels: list[Any] = []
-    value = columns.parse_json(value) or value if isinstance(value, str) else value
+    value = columns.parse_nested(value)
     if isinstance(value, Mapping) and isinstance(value.get("text"), list):
         texts, labels = value["text"], value.get("label", [])
     elif isinstance(value, Mapping):

@@ -13,7 +13,7 @@ data sets.
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -26,7 +26,7 @@ from pydantic import field_validator
 
 from stages.config import Params, Where, read_yaml
 from stages.records.problems import BadRow
-from stages.sources.containers import SPLITS, RawRow
+from stages.sources.containers import SPLITS, Rows
 from stages.sources.quarantine import RejectedError
 
 
@@ -114,9 +114,7 @@ def read_number(value: Any) -> float | None:
     return None
 
 
-def keep_rows(
-    rows: Iterable[RawRow | BadRow], where: Mapping[str, Where]
-) -> Iterator[RawRow | BadRow]:
+def keep_rows(rows: Rows, where: Mapping[str, Where]) -> Rows:
     """Rows whose columns have these values, flags and numbers also as words; and bad rows.
 
     Raises:
@@ -184,8 +182,7 @@ def find(fields: Mapping[str, Any], path: str) -> Any:
     value: Any = fields
     parts = path.split(".")
     for index, part in enumerate(parts):
-        if isinstance(value, str) and index and value.lstrip().startswith(("{", "[")):
-            value = parse_json(value)
+        value = parse_nested(value) if index else value
         if isinstance(value, Mapping) and part in value:
             value = value[part]
         elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
@@ -202,8 +199,15 @@ def parse_json(text: str) -> Any:
     """Value of a JSON text; None if the text is not JSON."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
+
+
+def parse_nested(value: Any) -> Any:
+    """List or object in a JSON text; other values unchanged."""
+    is_json = isinstance(value, str) and value.lstrip().startswith(("{", "["))
+    parsed = parse_json(value) if is_json else value
+    return parsed if isinstance(parsed, dict | list) else value
 
 
 def evaluate(fields: Mapping[str, Any], expression: str) -> Any:
@@ -218,11 +222,10 @@ def evaluate(fields: Mapping[str, Any], expression: str) -> Any:
         return MISSING if MISSING in values.values() else None
     parts = list[str]()
     for literal, name, _, _ in Formatter().parse(expression):
-        value = "" if name is None else single(values[name])
+        value = None if name is None else single(values[name])
         if isinstance(value, dict | list):
             raise RejectedError(f"wrong type: '{name}' should be text and is {value!r:.60}")
-        is_empty = value is MISSING or value is None
-        parts += [literal, "" if is_empty else to_text(value)]
+        parts += [literal, "" if value is MISSING or value is None else to_text(value)]
     return "".join(parts)
 
 
@@ -238,13 +241,6 @@ def check_names(expressions: Mapping[str, str], sample: Sequence[Mapping[str, An
             if all(find(fields, name) is MISSING for fields in sample):
                 available = ColumnSample(sample).available()
                 raise ValueError(f"columns.{field}: {name!r} is not among the columns: {available}")
-
-
-def parse_object(value: Any) -> Mapping[str, Any]:
-    """Object, also from JSON text; an empty one if the value is not an object."""
-    if isinstance(value, str) and value.lstrip().startswith("{"):
-        value = parse_json(value)
-    return value if isinstance(value, Mapping) else {}
 
 
 def say_the_same(first: str, second: str) -> bool:
@@ -353,19 +349,16 @@ class ColumnSample:
     def values(self, expression: str) -> list[Any]:
         """Values of an expression in the rows, without missing and empty ones."""
         values = [
-            value
-            for fields in self.rows
+            evaluate(fields, expression) for fields in self.rows
             if all(find(fields, name) is not MISSING for name in names_in(expression))
-            and (value := evaluate(fields, expression)) is not None
-        ]
+        ]  # fmt: skip
         return [value for value in values if not is_empty(value)]
 
     def is_list(self, name: str) -> bool:
         """Whether the column has lists, but not conversations."""
         values = self.values(name)
-        return bool(values) and all(
-            isinstance(value, list) and not is_conversation(value) for value in values
-        )
+        lists = [value for value in values if isinstance(value, list)]
+        return bool(values) and len(lists) == len(values) and not any(map(is_conversation, lists))
 
     def is_good_or_bad(self, name: str) -> bool:
         """Whether the column labels a completion beside it with true or false, or 0 or 1."""
@@ -389,9 +382,8 @@ class ColumnSample:
 
     def end_with_the_user(self, name: str) -> bool:
         """Whether lists of messages end with the user's, so that another column has the reply."""
-        lists = [value for value in self.values(name) if isinstance(value, list) and value]
-        lists = [messages for messages in lists if is_message(messages[-1])]
-        speakers = {_read_last_message(messages)[0] for messages in lists}
+        lists = [value for value in self.values(name) if isinstance(value, list)]
+        speakers = {_read_last_message(value)[0] for value in lists if is_message(value[-1])}
         return bool(speakers) and speakers <= {"user", "human"}
 
     def has_steps(self, labels: str) -> bool:
@@ -427,8 +419,7 @@ class ColumnSample:
     def choices(self) -> str | None:
         """Column of choices (lists, objects, or JSON text of these), or None."""
         for name in NAMES["choices"]:
-            values = [parse_json(value) if isinstance(value, str) else value
-                      for value in self.values(name)]  # fmt: skip
+            values = [parse_nested(value) for value in self.values(name)]
             if values and all(isinstance(value, list | dict) for value in values):
                 return name
         return None
@@ -611,11 +602,9 @@ RESPONSE_ITEMS = ("function_call", "function_call_output", "reasoning")
 
 def is_conversation(value: Any) -> bool:
     """Whether a value is a list of messages, the same as JSON text, or a transcript."""
+    value = parse_nested(value)
     if isinstance(value, str):
-        text = value.lstrip()
-        if text.startswith("["):
-            return is_conversation(parse_json(value))
-        return text.startswith("Human:") and "\nAssistant:" in text
+        return value.lstrip().startswith("Human:") and "\nAssistant:" in value
     return isinstance(value, list) and bool(value) and all(map(is_message, value))
 
 

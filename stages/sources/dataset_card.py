@@ -61,13 +61,9 @@ def _read_configs(folder: Path) -> list[Mapping[str, Any]]:
     if not card.is_file():
         return []
     text = card.read_text(encoding="utf-8-sig", errors="replace")
-    _, mark, body = text.partition("---\n")
+    front_matter = text.partition("\n---")[0] if text.startswith("---\n") else ""
     try:
-        header = (
-            YAML(typ="safe").load(body.partition("\n---")[0])
-            if mark and text.startswith(mark)
-            else {}
-        )
+        header = YAML(typ="safe").load(front_matter)
     except YAMLError as error:
         raise ValueError(f"{card}: expected YAML between its first --- and ---: {error}") from error
     configs = (header.get("configs") if isinstance(header, dict) else None) or []

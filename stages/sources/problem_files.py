@@ -20,17 +20,11 @@ from stages.records.problems import BadRow, Problem, Turn
 from stages.records.transcripts import render_question, show_turn
 from stages.rewards.final_answer import extract_answer
 from stages.sources import columns as columns_of
-from stages.sources import (
-    containers,
-    conversations,
-    dataset_card,
-    raw_rows,
-    splitting,
-    tool_calls,
-)
+from stages.sources import containers, conversations, raw_rows, splitting, tool_calls
 from stages.sources.choices import GoldForm, count_gold_forms, read_choices
 from stages.sources.columns import MISSING, Columns
-from stages.sources.containers import RawRow
+from stages.sources.containers import RawRow, Rows, pick_split
+from stages.sources.dataset_card import NAME as CARD_NAME
 from stages.sources.quarantine import RejectedError
 from stages.sources.unread import NUM_SAMPLE, SourceReport, Unread
 
@@ -84,7 +78,7 @@ class FileSource(RowSource):
         return self
 
 
-def open_splits(source: FileSource, report: SourceReport) -> dict[str | None, containers.Rows]:
+def open_splits(source: FileSource, report: SourceReport) -> dict[str | None, Rows]:
     """Rows of each split, read lazily; the key None: rows of an unknown split.
 
     Raises:
@@ -105,12 +99,10 @@ def open_splits(source: FileSource, report: SourceReport) -> dict[str | None, co
     report.unread_files = [str(name) for name in splits if name not in (train, test)]
     report.unread_files += [file.name for file in unread]
     chosen = {None: train} if test is None else {"train": train, "test": test}
-    return {
-        split: containers.pick_split(splits, name, str(path))() for split, name in chosen.items()
-    }
+    return {split: pick_split(splits, name, str(path))() for split, name in chosen.items()}
 
 
-def _open_two_paths(source: FileSource, report: SourceReport) -> dict[str | None, containers.Rows]:
+def _open_two_paths(source: FileSource, report: SourceReport) -> dict[str | None, Rows]:
     """Train split of `path` and test split of `test_path`; all rows of a path without splits."""
     # The revision applies to the paths that are hub ids, if any is.
     are_hub = [containers.is_hub_id(path) for path in (source.path, source.test_path or "")]
@@ -118,8 +110,8 @@ def _open_two_paths(source: FileSource, report: SourceReport) -> dict[str | None
     alone = source.model_copy(update={"test_path": None, "revision": revisions[0]})
     train = open_splits(alone, report)
     report.unread_files += ["the test split of `path`"] if "test" in train else []
-    only_test = {"path": source.test_path, "train_split": None, "name": None}
-    only_test["revision"] = revisions[1]
+    only_test = {"path": source.test_path, "train_split": None, "name": None,
+                 "revision": revisions[1]}  # fmt: skip
     test = open_splits(alone.model_copy(update=only_test), SourceReport(path=""))
     return {
         "train": train["train"] if "train" in train else train[None],
@@ -139,7 +131,7 @@ def list_local_files(source: FileSource) -> list[Path]:
     for path in paths:
         if containers.is_saved_dataset(path):
             files += sorted(Path(str(path)).rglob("*.json"))
-    cards = [Path(path) / dataset_card.NAME for path in paths if isinstance(path, str)]
+    cards = [Path(path) / CARD_NAME for path in paths if isinstance(path, str)]
     return files + [card for card in cards if card.is_file()]
 
 
@@ -149,7 +141,7 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
 
 
 def parse_splits(
-    splits: Mapping[str | None, containers.Rows], source: RowSource, report: SourceReport
+    splits: Mapping[str | None, Rows], source: RowSource, report: SourceReport
 ) -> Iterator[Problem | BadRow]:
     """Problems and bad rows of all splits, the train split first; fills in `report`.
 
@@ -330,17 +322,10 @@ def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
     for key, expression in columns.used().items():
         value = columns_of.evaluate(fields, expression)
         if key in ("question", "user", "messages", "answer"):
-            if value is MISSING:
-                available = ", ".join(sorted(map(str, fields))) or "none"
-                raise RejectedError(
-                    f"missing column: '{expression}' is not among the row's columns "
-                    f"({available:.200})"
-                )
-            if value is None:
-                raise RejectedError(f"empty {key}: '{expression}' is null")
-        values[key] = None if value is MISSING else value
+            raw_rows.check_filled(value, expression, fields, f"empty {key}")
         if key in ("solution", "assistant"):
-            values[key] = columns_of.unwrap(values[key])
+            value = columns_of.unwrap(value)
+        values[key] = None if value is MISSING else value
     return values
 
 

@@ -6,10 +6,10 @@ A RejectedError says what was expected and what was found; `parse_row` makes a `
 import json
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from stages.records.problems import BadRow
+from stages.sources import columns
 from stages.sources.containers import DECIMAL_COMMA, RawRow
 from stages.sources.quarantine import RejectedError, bad_row
 
@@ -57,17 +57,23 @@ def read_text(fields: Mapping[str, Any], column: str) -> str:
 
 def read_verbatim(fields: Mapping[str, Any], column: str) -> str:
     """As `read_text`, without stripping."""
-    if column not in fields:
-        columns = ", ".join(sorted(map(str, fields))) or "none"
-        raise RejectedError(
-            f"missing column: '{column}' is not among the row's columns ({columns:.200})"
-        )
-    if fields[column] is None:
-        raise RejectedError(f"empty {column}: '{column}' is null")
-    value = check_type(fields[column], str, f"'{column}'")
+    value = fields.get(column, columns.MISSING)
+    check_filled(value, column, fields, f"empty {column}")
+    value = check_text(value, column)
     if not value.strip():
         raise RejectedError(f"empty {column}: '{column}' holds no text")
-    return _unicode(value, column)
+    return value
+
+
+def check_filled(value: Any, column: str, fields: Mapping[str, Any], reason: str) -> None:
+    """Raise RejectedError if a row lacks the column of the value, or, for `reason`, has null."""
+    if value is columns.MISSING:
+        available = ", ".join(sorted(map(str, fields))) or "none"
+        raise RejectedError(
+            f"missing column: '{column}' is not among the row's columns ({available:.200})"
+        )
+    if value is None:
+        raise RejectedError(f"{reason}: '{column}' is null")
 
 
 def check_text(value: Any, what: str) -> str:
@@ -82,10 +88,8 @@ def check_answer(value: Any, column: str, *, is_choice: bool = False) -> str:
     no completion matches them.
     """
     if isinstance(value, str) and value.lstrip().startswith('["'):
-        with suppress(ValueError):
-            value = json.loads(value)
-    if isinstance(value, list) and len(value) == 1:
-        (value,) = value
+        value = columns.parse_nested(value)
+    value = columns.single(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):

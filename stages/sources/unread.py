@@ -29,7 +29,7 @@ from typing import Any
 
 from stages.records.problems import BadRow
 from stages.sources import columns as columns_of
-from stages.sources.columns import MISSING, NAMES, read_number
+from stages.sources.columns import MISSING, NAMES, parse_nested, read_number
 from stages.sources.containers import RawRow
 from stages.sources.pair_checks import is_score, says_of_side
 from stages.sources.quarantine import RejectedError
@@ -191,7 +191,7 @@ class Unread:
             column.num_rows += name not in scalars
             if why := self._find_meaning(row, name, value, row_texts):
                 self.refuse(row, name, value, why)
-            texts = (part for part in _inside(_parse(value)) if isinstance(part, str))
+            texts = (part for part in _inside(parse_nested(value)) if isinstance(part, str))
             texts = (text for text in texts if count_words(text) >= MIN_WORDS)
             text = next((text for text in texts if not row_texts.has(text)), None)
             if text is not None:
@@ -225,7 +225,7 @@ class Unread:
                 paths = ([part for part in path.split(".") if not part.isdecimal()]
                          for path in self.paths)  # fmt: skip
                 keys = {[*path, ""][1] for path in paths if path[0] == name}
-                for item in value if isinstance(value, list) else [columns_of.parse_object(value)]:
+                for item in value if isinstance(value, list) else [parse_nested(value)]:
                     for key, part in item.items() if isinstance(item, Mapping) else ():
                         if key not in keys:
                             yield f"{name}.{key}", part
@@ -234,7 +234,7 @@ class Unread:
         self, row: RawRow, name: str, value: Any, row_texts: "_ReadTexts"
     ) -> str | None:
         """Reason to refuse a file because of a single value, or None."""
-        key, is_column, parsed = name.rpartition(".")[2], name in row.fields, _parse(value)
+        key, is_column, parsed = name.rpartition(".")[2], name in row.fields, parse_nested(value)
         lowered, is_gold = key.lower(), key in _GOLDS and is_column
         if is_gold and self.gold is not None and not self.are_choices:
             gold, candidate = None, _gold_text(value)
@@ -295,7 +295,9 @@ class Unread:
         flags = Counter[bool | None]()
         for value, count in counts:
             flags[columns_of.read_flag(value)] += count
-        is_mixed = flags.keys() > {True, False} and _are_few(column) and not column.is_number
+        is_mixed = (
+            flags.keys() > {True, False} and len(counts) <= MAX_WORDS and not column.is_number
+        )
         if (is_mixed or flags.keys() == {True, False}) and (self.is_imitated or self.gold):
             return [("false", flags[False]), ("true", flags[True])]
         if not self.is_imitated or not counts:
@@ -351,9 +353,8 @@ def is_printed(value: Any) -> bool:
     if not isinstance(value, str) or not re.match(r"\s*(?:\{\s*'|\[\s*['{\[])", value):
         return False
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-        return columns_of.parse_json(value) is None and isinstance(
-            ast.literal_eval(value.strip()), list | dict
-        )
+        is_json = columns_of.parse_json(value) is not None
+        return not is_json and isinstance(ast.literal_eval(value.strip()), list | dict)
     return False
 
 
@@ -371,17 +372,13 @@ def _may_ask(value: Any) -> bool:
     return not is_id and any(map(str.isalpha, value)) and read_number(value) is None
 
 
-def _are_few(column: _Column) -> bool:
-    return len(column.values) <= MAX_WORDS
-
-
 def _has_verdict(column: _Column) -> bool:
     """Whether one of a few words, each repeated, is a flag or says that something is right or not.
 
     `no` among codes of two or three letters is a language.
     """
     words = {*column.values}
-    if not _are_few(column) or REPEATED * len(words) > column.num_values:
+    if len(words) > MAX_WORDS or REPEATED * len(words) > column.num_values:
         return False
     flags = {word for word in words if columns_of.read_flag(word) is not None}
     are_long = all(len(word) > 3 for word in words - flags)
@@ -403,18 +400,11 @@ def _show_share(name: str, column: _Column, counts: Sequence[tuple[str, int]]) -
     return f"{share}: where: " + " or ".join(f"{{{path}: {value}}}" for value in values)
 
 
-def _parse(value: Any) -> Any:
-    """List or object in a JSON text; other values unchanged."""
-    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
-        parsed = columns_of.parse_json(value)
-        return parsed if isinstance(parsed, list | dict) else value
-    return value
-
-
 def _list_scalars(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Single values and short lists of them, with their paths; of an object, one level down."""
-    parsed = columns_of.parse_object(value)
-    parts = {f"{name}.{key}": part for key, part in parsed.items()} if parsed else {name: value}
+    parsed, parts = parse_nested(value), {name: value}
+    if parsed and isinstance(parsed, Mapping):
+        parts = {f"{name}.{key}": part for key, part in parsed.items()}
     for path, part in parts.items():
         items = part if isinstance(part, list) and len(part) <= MAX_ITEMS else [part]
         if all(isinstance(item, str | bool | int | float) for item in items):
@@ -431,18 +421,15 @@ def _inside(value: Any) -> Iterator[Any]:
 
 def _is_medium(value: Any) -> bool:
     if isinstance(value, Mapping):
-        has_key = not value.keys().isdisjoint({"bytes", "array", "sampling_rate"})
-        return has_key and not columns_of.is_empty([*value.values()])
+        return not value.keys().isdisjoint({"bytes", "array", "sampling_rate"})
     is_text = isinstance(value, str)
     return isinstance(value, bytes) or (is_text and _MEDIUM.fullmatch(value) is not None)
 
 
 def _is_schema(value: Any) -> bool:
-    if not isinstance(value, Mapping):
-        return False
-    return isinstance(value.get("name"), str) and not value.keys().isdisjoint(
-        {"parameters", "arguments", "input_schema", "inputSchema"}
-    )
+    is_named = isinstance(value, Mapping) and isinstance(value.get("name"), str)
+    keys = {"parameters", "arguments", "input_schema", "inputSchema"}
+    return is_named and not keys.isdisjoint(value)
 
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
@@ -454,7 +441,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 
 def _leaves(value: Any) -> Iterator[str]:
     """Texts, numbers and flags in a value; of messages their contents."""
-    value = _parse(value)
+    value = parse_nested(value)
     if isinstance(value, list):
         for item in value:
             yield from _leaves(item)
