@@ -40,9 +40,9 @@ ROLES = {name: role for role, names in FORMS["roles"].items() for name in names}
 CALL_ROLES = ("function_call", "tool_call")
 """Roles of messages that are calls of tools, as JSON text: parts of the assistant's turn."""
 CALL_KEYS = ("tool_calls", "function_call")
-MORE_KEYS = frozenset({*CALL_KEYS, *REASONING_KEYS})
 READ_KEYS = frozenset({
-    "role", "from", "content", "value", "tool_call_id", "name", *MORE_KEYS, *FORMS["weights"],
+    "role", "from", "content", "value", "tool_call_id", "name", *CALL_KEYS, *REASONING_KEYS,
+    *FORMS["weights"],
 })  # fmt: skip
 PROVENANCE = frozenset(FORMS["provenance"])
 PART_KEYS = frozenset({"type", "text", "cache_control"})
@@ -68,7 +68,7 @@ _RENDERED_TEXT = re.compile(
 )
 """Marks of a chat template or a printed conversation, at the beginning of a text or a line."""
 _END_OF_TURN = re.compile(rf"(?:(?:{FORMS['end']})\s*)+$")
-_LINE_TURN = re.compile(rf"(?:^|\n+)({'|'.join(ROLES_OF_SPEAKERS)}):")
+_LINE_TURN = re.compile(rf"(?:^\s*|\n+)({'|'.join(ROLES_OF_SPEAKERS)}):")
 
 
 def read_conversation(
@@ -85,21 +85,20 @@ def read_conversation(
     value = columns.unwrap(value)
     if isinstance(value, str):
         text = raw_rows.check_text(value, what)
-        if not (text.lstrip().startswith("[") and columns.is_conversation(text)):
+        value = columns.parse_nested(text)
+        if isinstance(value, str) or not columns.is_conversation(value):
             return read_text(text, what, may_end_empty=may_end_empty)
-        value = columns.parse_json(text)
     if isinstance(value, dict) and ("role" in value or "from" in value):
         value = [value]
     if not isinstance(value, list) or not value:
         raise RejectedError(f"no conversation: '{what}' should be a filled list, is {value!r:.60}")
-    value = _spell_out(value)
-    turns = list[Turn]()
-    for entry in value:
+    turns, is_response = list[Turn](), any(map(_is_item, value))
+    for entry in map(_read_item, _spell_out(value)):
         turn = read_message(entry, ignore)
-        if turn is not None and turns and _role_in(entry) in CALL_ROLES and is_reply(turns[-1]):
-            is_imitated = turn.is_imitated and turns[-1].is_imitated
-            turn = replace(turns[-1], calls=turns.pop().calls + turn.calls, is_imitated=is_imitated)
-        if turn is not None:
+        is_part = is_response or _role_in(entry) in CALL_ROLES
+        if turn is not None and is_part and turns and is_reply(turn) and is_reply(turns[-1]):
+            turns += _join_parts(turns.pop(), turn)
+        elif turn is not None:
             turns.append(turn)
     if any(is_silent(turn) for turn in turns[: -1 if may_end_empty else None]):
         raise RejectedError("empty turn: one of the turns says nothing")
@@ -122,37 +121,24 @@ def is_silent(turn: Turn) -> bool:
 
 
 def _spell_out(entries: list[Any]) -> list[Any]:
-    """Messages from texts (user and assistant in turn), from exchanges, or from response items.
-
-    Consecutive items of a response are one message: its reasoning, text and calls.
-    """
+    """Messages from texts (user and assistant in turn) or from exchanges; others unchanged."""
     if len(entries) > 1 and all(isinstance(entry, str) for entry in entries):
         roles = itertools.cycle(("user", "assistant"))
         return [{"role": role, "content": text} for role, text in zip(roles, entries, strict=False)]
     if all(isinstance(entry, dict) and entry.keys() == {"input", "output"} for entry in entries):
         sides = (("user", "input"), ("assistant", "output"))
         return [{"role": role, "content": entry[key]} for entry in entries for role, key in sides]
-    if any(map(_is_item, entries)):
-        return _join_items(entries)
     return entries
 
 
-def _join_items(entries: list[Any]) -> list[Any]:
-    """Messages from items of the Responses API, which may be mixed with messages.
-
-    Consecutive reasoning, text and calls of the assistant are one message.
-    """
-    messages, is_open = list[Any](), False
-    for message in map(_read_item, entries):
-        is_reply = _role_in(message) == "assistant"
-        joined = messages[-1] if is_open and is_reply else {}
-        calls = [*joined.get("tool_calls", ()), *message.get("tool_calls", ())] if joined else []
-        if joined and (message.keys() - {"role", "tool_calls"}).isdisjoint(joined):
-            messages[-1] = joined | message | ({"tool_calls": calls} if calls else {})
-        else:
-            messages.append(message)
-        is_open = is_reply
-    return messages
+def _join_parts(turn: Turn, more: Turn) -> list[Turn]:
+    """The assistant's turn of which these are parts; both, if each has a text or a reasoning."""
+    if (turn.content and more.content) or (turn.reasoning and more.reasoning):
+        return [turn, more]
+    return [replace(
+        turn, content=turn.content or more.content, reasoning=turn.reasoning or more.reasoning,
+        calls=turn.calls + more.calls, is_imitated=turn.is_imitated and more.is_imitated,
+    )]  # fmt: skip
 
 
 def _read_item(entry: Any) -> Any:
@@ -168,7 +154,7 @@ def _read_item(entry: Any) -> Any:
         return {"role": "assistant", "tool_calls": [call]}
     parts = entry.get("content") or entry.get("summary") or ""
     text = _read_content({"text": parts}, "text", ())
-    return {"role": "assistant"} | ({REASONING_KEYS[0]: text} if text else {})
+    return {"role": "assistant", "content": "", REASONING_KEYS[0]: text}
 
 
 def _is_item(entry: Any) -> bool:
@@ -182,11 +168,14 @@ def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:
     """The turns of a transcript or of one user's message; RejectedError for other renderings."""
     if not text.strip():
         raise RejectedError(f"empty question: '{what}' holds no text")
-    if _TURN.match(text):
-        return _check_end(parse_transcript(text), may_end_empty=may_end_empty)
-    if columns.is_conversation(text):
-        turns = parse_transcript(text.lstrip(), _LINE_TURN)
-        return _check_end(turns, may_end_empty=may_end_empty)
+    begin = _TURN if _TURN.match(text) else _LINE_TURN
+    if begin is _TURN or columns.is_conversation(text):
+        turns = parse_transcript(text, begin)
+        # A last `Assistant:` asks for the reply.
+        is_open = len(turns) > 1 and is_reply(turns[-1]) and not turns[-1].content
+        if not all(turn.content for turn in (turns[:-1] if is_open else turns)):
+            raise RejectedError("empty turn: one of the turns says nothing")
+        return turns[:-1] if is_open and not may_end_empty else turns
     _check_printed(text)
     if rendered := _RENDERED_TEXT.search(text):
         _refuse_rendered(text[rendered.start(rendered.lastindex or 0) :])
@@ -233,9 +222,7 @@ def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
     if spoken_by in CALL_ROLES:
         calls = tool_calls.read_calls(entry.get(content), content)
         return Turn(role, "", is_imitated=_read_weight(entry), calls=calls)
-    is_more = not MORE_KEYS.isdisjoint(entry)
-    calls = _read_calls(entry, ignore) if is_more else ()
-    reasoning = _read_reasoning(entry, ignore) if is_more else ""
+    calls, reasoning = _read_calls(entry, ignore), _read_reasoning(entry, ignore)
     if role != "assistant" and (calls or reasoning):
         raise RejectedError(f"no message: a turn of the role {spoken_by!r} calls tools or reasons")
     if role == "tool" or calls:
@@ -266,13 +253,9 @@ def _content_key(entry: Mapping[str, Any]) -> str:
 
     OASST has neither, but `text`.
     """
-    if "text" in entry and "content" not in entry and "value" not in entry:
-        return "text"
-    is_filled = not columns.is_empty(entry.get("content"))
-    has_value = "value" in entry and (
-        "content" not in entry or not columns.is_empty(entry["value"])
-    )
-    return "value" if has_value and not is_filled else "content"
+    keys = [key for key in ("content", "value") if key in entry]
+    filled = [key for key in keys if not columns.is_empty(entry[key])]
+    return next(iter(filled or keys), "text" if "text" in entry else "content")
 
 
 def _check_keys(entry: Mapping[str, Any], content: str, ignore: Collection[str]) -> None:
@@ -296,9 +279,8 @@ def _refuse_key(what: str, key: str, value: Any) -> NoReturn:
 
 def _read_calls(entry: Mapping[str, Any], ignore: Collection[str]) -> tuple[ToolCall, ...]:
     """The calls beside a message's content."""
-    values = {key: entry.get(key) for key in CALL_KEYS if key not in ignore}
-    filled = {key: value for key, value in values.items() if not columns.is_empty(value)}
-    return tuple(call for key in filled for call in tool_calls.read_calls(filled[key], key))
+    keys = [key for key in CALL_KEYS if key not in ignore and not columns.is_empty(entry.get(key))]
+    return tuple(call for key in keys for call in tool_calls.read_calls(entry[key], key))
 
 
 def _read_answered(entry: Mapping[str, Any]) -> ToolCall | None:
@@ -354,14 +336,6 @@ def _read_weight(entry: Mapping[str, Any]) -> bool:
         if columns.read_flag(value) is None:
             raise RejectedError(f"weight: expected 0 or 1, true or false, found {value!r:.60}")
     return all(map(columns.read_flag, values))
-
-
-def _check_end(turns: list[Turn], *, may_end_empty: bool) -> list[Turn]:
-    """The turns of a transcript, without a last `Assistant:` that asks for the reply."""
-    is_open = len(turns) > 1 and turns[-1].role == "assistant" and not turns[-1].content
-    if not all(turn.content for turn in (turns[:-1] if is_open else turns)):
-        raise RejectedError("empty turn: one of the turns says nothing")
-    return turns[:-1] if is_open and not may_end_empty else turns
 
 
 def add_system(turns: Sequence[Turn], system: str | None) -> list[Turn]:
