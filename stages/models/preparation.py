@@ -86,7 +86,7 @@ def _encode_rows(
     forms, unlisted = section.checked_forms, UnlistedForms(section.answer_forms)
     for row in encoded:
         if row.reason is not None:
-            screened.reject([(row.problem, row.reason)])
+            screened.reject(row.problem, row.reason)
             unreadable += [row.reason] if row.reason.startswith(prompting.UNREADABLE) else []
         if row.prompt is not None and row.split is not None:
             summary.add_prompt(row.split, row.prompt)

@@ -8,7 +8,7 @@ copy of one (`near_copies`). All solutions of a training question are learned fr
 the dev or test split counts once.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
@@ -19,21 +19,13 @@ from stages.config import Params
 from stages.records.problems import BadRow, Exchange, Problem
 from stages.rewards import answer_checker
 from stages.rewards.answer_forms import FORMS, check_form
-from stages.sources import (
-    feedback_tasks,
-    near_copies,
-    own_rows,
-    problem_files,
-    quarantine,
-    reasoning_gym,
-    splitting,
-    word_problems,
-)
+from stages.sources import feedback_tasks, quarantine, reasoning_gym, word_problems
 from stages.sources.feedback_tasks import MixtureConfig
-from stages.sources.own_rows import OwnSource
-from stages.sources.problem_files import FileSource, SourceReport
+from stages.sources.near_copies import find_near_copies
+from stages.sources.own_rows import OwnSource, draw_rows
+from stages.sources.problem_files import FileSource, SourceReport, parse_splits, read_problems
 from stages.sources.reasoning_gym import ReasoningGymConfig
-from stages.sources.splitting import split_key
+from stages.sources.splitting import Shares, normalise_question, split_key
 from stages.sources.word_problems import WordProblemsConfig
 
 MIN_AGREEMENT = 0.9
@@ -50,6 +42,7 @@ def _kind_of_source(value: Any) -> str:
     return OWN if str(kind).startswith("own/") else str(kind)
 
 
+ProblemsBySplit = dict[str, list[Problem]]
 SourceConfig = Annotated[
     Annotated[WordProblemsConfig, Tag("word_problems")]
     | Annotated[ReasoningGymConfig, Tag("reasoning_gym")]
@@ -74,10 +67,9 @@ class ScreenedSource:
     agreement: float | None = None
     """Share of the solutions that state the gold answer; None: generated problems, or none."""
 
-    def reject(self, problems: Iterable[tuple[Problem, str]]) -> None:
-        """Record problems that turned out to be unusable, with the reasons."""
-        for problem, why in problems:
-            self.bad.append(quarantine.bad_row(problem.file, problem.line, why, problem.question))
+    def reject(self, problem: Problem, why: str) -> None:
+        """Record a problem that turned out to be unusable, with the reason."""
+        self.bad.append(quarantine.bad_row(problem.file, problem.line, why, problem.question))
 
     def check_share(self, max_share: float) -> None:
         """Raise a ValueError if more than `max_share` of the rows is bad, wholly or in a turn.
@@ -103,8 +95,8 @@ class ScreenedSource:
         kinds = quarantine.count_by_kind(self.bad)
         card = {"rows_read": self.num_rows, "source_problems": problems, "quarantined": kinds}
         if self.reports:
-            card |= {"files": [asdict(report) for report in self.reports]}
-            card |= {"solutions_that_state_the_answer": self.agreement}
+            card["files"] = [asdict(report) for report in self.reports]
+            card["solutions_that_state_the_answer"] = self.agreement
         return card
 
 
@@ -138,28 +130,28 @@ def _read_rows(
     source: FileSource | OwnSource, report: SourceReport, seed: int
 ) -> Iterator[Problem | BadRow]:
     if isinstance(source, OwnSource):
-        rows = own_rows.draw_rows(source, seed)
-        return problem_files.parse_splits({None: rows}, source, report)
-    return problem_files.read_problems(source, report)
+        return parse_splits({None: draw_rows(source, seed)}, source, report)
+    return read_problems(source, report)
 
 
-def exclude_near_copies(
-    splits: dict[str, list[Problem]], screened: ScreenedSource
-) -> dict[str, list[Problem]]:
+def exclude_near_copies(splits: ProblemsBySplit, screened: ScreenedSource) -> ProblemsBySplit:
     """Splits without problems that are near copies of a test question; the copies are recorded.
 
     Compares questions, the user's turns of conversations, and solutions.
     """
     tests = splits["test"]
     questions = [said_by_user(problem) for problem in tests]
-    clean: dict[str, list[Problem]] = {"test": tests}
+    clean: ProblemsBySplit = {"test": tests}
     for split in (name for name in splits if name != "test"):
         texts = (f"{said_by_user(problem)}\n{problem.solution or ''}" for problem in splits[split])
-        places = [*near_copies.find_near_copies(texts, questions)]
-        pairs = [*zip(splits[split], places, strict=True)]
-        clean[split] = [problem for problem, place in pairs if place is None]
-        screened.reject((problem, f"{quarantine.NEAR_COPY}: of test question '{tests[place].id}'")
-                        for problem, place in pairs if place is not None)  # fmt: skip
+        clean[split] = []
+        places = find_near_copies(texts, questions)
+        for problem, place in zip(splits[split], places, strict=True):
+            if place is None:
+                clean[split].append(problem)
+            else:
+                original = f"test question '{tests[place].id}'"
+                screened.reject(problem, f"{quarantine.NEAR_COPY}: of {original}")
     if empty := [split for split, members in clean.items() if not members]:
         raise ValueError(
             f"every problem of {', '.join(empty)} is a near copy of a test question. Use another "
@@ -169,8 +161,8 @@ def exclude_near_copies(
 
 
 def exclude_repeated_questions(
-    splits: dict[str, list[Problem]], screened: ScreenedSource
-) -> dict[str, list[Problem]]:
+    splits: ProblemsBySplit, screened: ScreenedSource
+) -> ProblemsBySplit:
     """Splits in which each question of dev and test occurs once; repetitions are recorded.
 
     Intervals assume that the problems of these splits are independent. Questions are the same if
@@ -180,13 +172,11 @@ def exclude_repeated_questions(
     for split in ("dev", "test"):
         by_question = dict[tuple[str, str | None], Problem]()
         for problem in splits[split]:
-            key = splitting.normalise_question(problem.question), problem.tools
+            key = normalise_question(problem.question), problem.tools
             first = by_question.setdefault(key, problem)
             if first is not problem:
                 where = f"{_describe_place(first)}, in the {split} split"
-                screened.reject(
-                    [(problem, f"{quarantine.REPEATED_QUESTION}: the same as of {where}")]
-                )
+                screened.reject(problem, f"{quarantine.REPEATED_QUESTION}: the same as of {where}")
         kept[split] = [*by_question.values()]
     return kept
 
@@ -283,7 +273,7 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
                 ids.add(name)
             screened.problems.append(replace(row, id=name, answer=answer))
             continue
-        screened.reject([(row, reason)])
+        screened.reject(row, reason)
     return _reject_contradictions(screened)
 
 
@@ -292,42 +282,31 @@ def _reject_contradictions(screened: ScreenedSource) -> ScreenedSource:
 
     Texts are compared without white space, with choices, system message and earlier turns.
     """
-    by_text = defaultdict[tuple[str, str | None], dict[str, Problem]](dict)
-    for problem in screened.problems:
-        if problem.answer is not None:
-            by_text[_whole_text(problem)].setdefault(problem.answer, problem)
-    reasons = {
-        text: reason
-        for text, by_answer in by_text.items()
-        if len(by_answer) > 1 and (reason := _find_contradiction([*by_answer.values()]))
-    }
+    keys = [(_whole_text(problem), problem.answer is None) for problem in screened.problems]
+    firsts, reasons = dict[Any, Problem](), dict[Any, str]()
+    for key, problem in zip(keys, screened.problems, strict=True):
+        first = firsts.setdefault(key, problem)
+        gold, answer = str(first.answer), str(problem.answer)
+        pairs = (answer, gold), (gold, answer)
+        if key in reasons or answer == gold:
+            continue
+        if not any(answer_checker.answers_match(*pair) for pair in pairs):
+            reasons[key] = (
+                f"contradiction: the question has the gold answers {gold!r:.60} ({first.file}, "
+                f"line {first.line}) and {answer!r:.60} ({problem.file}, line {problem.line}): "
+                f"correct or delete the wrong row"
+            )
     consistent = list[Problem]()
-    for problem in screened.problems:
-        reason = None if problem.answer is None else reasons.get(_whole_text(problem))
-        if reason is None:
-            consistent.append(problem)
+    for key, problem in zip(keys, screened.problems, strict=True):
+        if key in reasons:
+            screened.reject(problem, reasons[key])
         else:
-            screened.reject([(problem, reason)])
+            consistent.append(problem)
     return replace(screened, problems=consistent)
 
 
 def _whole_text(problem: Problem) -> tuple[str, str | None]:
     return " ".join(problem.question.split()), problem.tools
-
-
-def _find_contradiction(problems: Sequence[Problem]) -> str | None:
-    """Reason to reject problems with the same text: two gold answers with different values."""
-    first, gold = problems[0], str(problems[0].answer)
-    for problem in problems[1:]:
-        answer = str(problem.answer)
-        pairs = (answer, gold), (gold, answer)
-        if not any(answer_checker.answers_match(*pair) for pair in pairs):
-            return (
-                f"contradiction: the question has the gold answers {gold!r:.60} ({first.file}, "
-                f"line {first.line}) and {answer!r:.60} ({problem.file}, line {problem.line}): "
-                f"correct or delete the wrong row"
-            )
-    return None
 
 
 def check_agreement(problems: Sequence[Problem]) -> float | None:
@@ -336,20 +315,21 @@ def check_agreement(problems: Sequence[Problem]) -> float | None:
     Raises:
         ValueError: it is below `MIN_AGREEMENT`: the answers are in another column.
     """
-    solved = [(problem, problem.answer, problem.solution) for problem in problems
-              if problem.solution is not None and problem.answer is not None]  # fmt: skip
-    stated = [(problem, gold, answer) for problem, gold, solution in solved
-              if (answer := answer_checker.extract_answer(solution)) is not None]  # fmt: skip
+    stated = [
+        (problem, answer) for problem in problems
+        if problem.answer is not None and problem.solution is not None
+        and (answer := answer_checker.extract_answer(problem.solution)) is not None
+    ]  # fmt: skip
     if not stated:
         return None
-    wrong = [(problem, gold, answer) for problem, gold, answer in stated
-             if not answer_checker.answers_match(answer, gold)]  # fmt: skip
+    wrong = [(problem, answer) for problem, answer in stated
+             if not answer_checker.answers_match(answer, str(problem.answer))]  # fmt: skip
     agreement = 1 - len(wrong) / len(stated)
     if agreement < MIN_AGREEMENT:
         examples = "\n".join(
-            f"  {problem.file}, line {problem.line}: the answer is {gold!r:.60}, the solution "
-            f"states {answer!r:.60}"
-            for problem, gold, answer in wrong[:3]
+            f"  {problem.file}, line {problem.line}: the answer is {problem.answer!r:.60}, the "
+            f"solution states {answer!r:.60}"
+            for problem, answer in wrong[:3]
         )
         raise ValueError(
             f"{len(wrong)} of {len(stated)} solutions state another answer than their gold answer; "
@@ -372,7 +352,7 @@ class PreparationConfig(Params):
     """Forms of statements in which the answer checker reads a final answer."""
     mixture: MixtureConfig | None
     """Further demonstrations, of judging, criticising and revising; null: none."""
-    shares: splitting.Shares
+    shares: Shares
     """Shares of the problems in the splits other than train."""
     max_prompt_tokens: int = Field(gt=0)
     """Problems with a longer prompt are rejected."""
