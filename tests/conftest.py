@@ -22,6 +22,11 @@ device.pin_instructions()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The whole pipeline first: what is last is divided among processes, and would run it twice."""
+    items.sort(key=lambda item: item.path.name != "test_pipeline.py")
+
+
 @pytest.fixture(autouse=True)
 def _handlers_of_signals() -> Iterator[None]:
     """Where a test leaves Ctrl-C ignored, the programs of later ones cannot be stopped."""
