@@ -67,6 +67,13 @@ FORMS = {
     "lists": "lists of answers", "rated": "answers with scores", "labelled": "labelled completions",
 }  # fmt: skip
 """Form of a row -> what a reader calls it."""
+FIELDS = {
+    "pairs": ("chosen", "rejected", "probability"),
+    "compared": ("a", "b", "winner", "preference", "score_a", "score_b"),
+    "lists": ("answers", "scores", "ranks"), "rated": ("answer", "score"),
+    "labelled": ("answer", "label"),
+}  # fmt: skip
+"""Form of a row -> its fields of `PairColumns`, beside prompt and system."""
 MIN_PROMPT_WORDS = 3
 """An answer may begin with a shorter prompt, as `Hello` with `Hello`."""
 _ORDER = re.compile(r"\[*([ab])\s*(>+|<+|=+)\s*(?!\1)([ab])\]*", re.IGNORECASE)
@@ -323,6 +330,13 @@ def _check_columns(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) ->
             f"label, found {', '.join(columns.used().values())}. Name one of these. Columns: "
             f"{ColumnSample(sample).available()}"
         )
+    (form,) = columns.forms()
+    for field, name in columns.used().items():
+        if field not in ("prompt", "system", *FIELDS[form]):
+            raise ValueError(
+                f"columns: expected {', '.join(FIELDS[form])} for {FORMS[form]}, found also "
+                f"{field}: {name}, which these do not have: remove it"
+            )
     name = str(columns.score or columns.scores)
     if name.rpartition(".")[2].lower() in NAMES["ranks"]:
         raise ValueError(
