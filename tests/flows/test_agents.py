@@ -378,7 +378,7 @@ def test_a_killed_agent_and_a_restarted_server_cost_no_result(prefect, pools, tm
 
 
 @pytest.mark.slow
-def test_a_task_a_stage_with_its_outcome_and_no_process_after_sigterm(prefect, toy) -> None:
+def test_a_task_a_stage_with_its_outcome_and_no_process_after_a_signal(prefect, toy) -> None:
     toy.environment.update(prefect.environment)
     for path in (toy.path / "data/side/left").iterdir():
         path.unlink()
@@ -391,12 +391,15 @@ def test_a_task_a_stage_with_its_outcome_and_no_process_after_sigterm(prefect, t
     assert "1 restored, 1 skipped, 1 failed, 1 blocked" in output
     assert toy.started().count("right") == 2, "the error is final"
     toy.change(left={"mode": "spawn"})
-    flow = toy.start(*PIPELINE, "side@left")  # which a worker ends by SIGTERM
-    below = toy.grandchild()
-    flow.send_signal(signal.SIGTERM)
-    output, _ = flow.communicate(timeout=200)
-    assert flow.returncode != 0, output
-    wait_until(lambda: not below.is_running(), "the end of the stage", 60)
+    # of a worker, which Prefect handles, and of a terminal that is closed, which it does not
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        flow = toy.start(*PIPELINE, "side@left")
+        below = toy.grandchild()
+        flow.send_signal(number)
+        output, _ = flow.communicate(timeout=200)
+        assert flow.returncode != 0, output
+        wait_until(lambda below=below: not below.is_running(), "the end of the stage", 60)
+        (toy.path / "grandchild.pid").unlink()
 
 
 SAVE_BLOCK = """
