@@ -90,7 +90,10 @@ def to_state(result: Result) -> State:
 def run_as_task(
     name: str, work: Callable[[Runner], Result], runner: Runner, wait_for: Iterable[State] = ()
 ) -> tuple[Result, State]:
-    """Result of `work`, as a task on Prefect's page: with a state, a log, and edges to others."""
+    """Result and state of `work`, run as a task of Prefect, with a log and edges on its page.
+
+    `work` gets the runner with the task's log; `wait_for` are states of the tasks that it needs.
+    """
     results: list[Result] = []
 
     # DVC is the only cache, and run_stage retries where it can help: Prefect does neither.
@@ -207,7 +210,11 @@ class Agents:
 
         def finish(seed: int) -> Result:
             run = AgentRun(node, inputs, self.commit, runner, seed)
-            return run_as_task(run.title, lambda own: replace(run, runner=own).run(), runner)[0]
+
+            def work(runner: Runner) -> Result:
+                return replace(run, runner=runner).run()
+
+            return run_as_task(run.title, work, runner)[0]
 
         with ThreadPoolExecutor(len(node.seeds)) as pool:
             futures = [pool.submit(copy_context().run, finish, seed) for seed in node.seeds]
