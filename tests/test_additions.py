@@ -10,8 +10,6 @@ import pytest
 from pipeline_copy import ROOT, PipelineCopy
 from ruamel.yaml import YAML
 
-pytestmark = pytest.mark.slow
-
 ADDITIONS = YAML(typ="safe").load(Path(__file__).with_name("additions.yaml"))
 
 
@@ -29,6 +27,18 @@ def test_every_list_has_its_addition() -> None:
     assert LISTS.keys() == ADDITIONS.keys()
 
 
+@pytest.mark.parametrize("name", ADDITIONS)
+def test_an_addition_edits_one_file_of_each_item(name: str) -> None:
+    patterns = [re.sub(r"<\w+>", r"\\w+", path) for path in LISTS[name]]
+    edited = [path for path, _content in edit(name, ROOT) if not path.startswith("tests/")]
+    for path in edited:
+        assert [it for it in patterns if re.fullmatch(it, path)], (
+            f"{path} is in no item of the list"
+        )
+    assert len(edited) == len(patterns)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=[pytest.mark.weekly] * (name == "kind of stage"))
     for name in ADDITIONS
@@ -37,13 +47,6 @@ def test_following_a_list_adds_what_it_promises(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     addition = ADDITIONS[name]
-    edited = {path for path in addition["edits"] if not path.startswith("tests/")}
-    patterns = [re.sub(r"<\w+>", r"\\w+", path) for path in LISTS[name]]
-    for path in edited:
-        assert [it for it in patterns if re.fullmatch(it, path)], (
-            f"{path} is in no item of the list"
-        )
-    assert len(edited) == len(patterns)
 
     def change(params: dict[str, Any], _presets: dict[str, Any]) -> None:
         for place, value in addition["params"].items():
@@ -51,9 +54,8 @@ def test_following_a_list_adds_what_it_promises(
             params[section][key] = value
 
     copy = PipelineCopy(tmp_path, change)
-    for path, edits in addition["edits"].items():
-        for edit in edits if isinstance(edits, list) else [edits]:
-            insert(copy.path / path, **edit)
+    for path, content in edit(name, copy.path):
+        (copy.path / path).write_text(content, encoding="utf-8")
     for line in addition["runs"]:
         first, *words = shlex.split(line)
         with monkeypatch.context() as patch:
@@ -70,12 +72,15 @@ def test_following_a_list_adds_what_it_promises(
             copy.run("-m", *shlex.split(addition["runs"][-1]))
 
 
-def insert(path: Path, *, text: str, after: str = "") -> None:
-    """Put a text after another one, which stands there once, or at the end of a file or a new."""
-    content = path.read_text(encoding="utf-8") if path.exists() else ""
-    if after:
-        assert content.count(after) == 1, (path, after)
-        content = content.replace(after, after + text)
-    else:
-        content += text
-    path.write_text(content, encoding="utf-8")
+def edit(name: str, folder: Path) -> Iterator[tuple[str, str]]:
+    """Each file that an addition edits with its new content.
+
+    A text is put after another one, which stands there once, or at the end of a file.
+    """
+    for path, edits in ADDITIONS[name]["edits"].items():
+        content = (folder / path).read_text(encoding="utf-8") if (folder / path).exists() else ""
+        for it in edits if isinstance(edits, list) else [edits]:
+            after = it.get("after", content)
+            assert content.count(after) == 1 or not content, (path, after)
+            content = content.replace(after, after + it["text"]) if content else it["text"]
+        yield path, content
