@@ -18,13 +18,24 @@ from stages.runtime import process
 
 # Before any test computes: MKL chooses its instructions once in the life of a process.
 device.pin_instructions()
-# A shell has its background jobs ignore Ctrl-C, and with them all that they start: not here.
+# A shell has its background jobs ignore Ctrl-C, nohup a terminal that is closed, and with them all
+# that they start: not here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+NAMED = ("slow", "vllm", "environments")
+"""Marks by whose names .ci/run looks for the files that it gives pytest."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The whole pipeline first: what is last is divided among processes, and would run it twice."""
     items.sort(key=lambda item: item.path.name != "test_pipeline.py")
+    texts = {path: path.read_text(encoding="utf-8") for path in {item.path for item in items}}
+    for item in items:
+        for mark in item.iter_markers():
+            if mark.name in NAMED and mark.name not in texts[item.path]:
+                raise pytest.UsageError(f"{item.nodeid}: expected its file to name {mark.name}")
 
 
 @pytest.fixture(autouse=True)

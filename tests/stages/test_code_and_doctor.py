@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import datasets.config
+import huggingface_hub.constants
 import pytest
 from ruamel.yaml import YAML
 from stage_inputs import ROOT
@@ -159,58 +161,83 @@ def write_problems(folder, *solutions):
     write_params(folder, content)
 
 
-def run_doctor(folder, *words):
-    return subprocess.run(
-        [sys.executable, "-m", "stages.doctor", *words], cwd=folder, capture_output=True, text=True,
-        check=False, env=os.environ | {"PYTHONPATH": str(folder), "COLUMNS": "140"},
+@pytest.fixture
+def diagnose(repository, monkeypatch, capfd, torch_settings):
+    """Runs the doctor in this process, which has what it imports: exit status, output, errors."""
+    monkeypatch.chdir(repository)
+    monkeypatch.setenv("COLUMNS", "140")
+    for module in (datasets.config, huggingface_hub.constants):
+        monkeypatch.setattr(module, "HF_HUB_OFFLINE", True)  # as it sets it
+
+    def run(*words):
+        error = ""
+        try:
+            doctor.main(*words)
+        except SystemExit as request:
+            error = request.code
+        out, err = capfd.readouterr()
+        return bool(error), out, err + str(error)
+
+    return run
+
+
+@pytest.mark.slow
+def test_the_doctor_shows_the_forecast_of_each_stage_and_a_text(repository):
+    completed = subprocess.run(
+        [sys.executable, "-m", "stages.doctor"], cwd=repository, capture_output=True, text=True,
+        check=True, env=os.environ | {"PYTHONPATH": str(repository), "COLUMNS": "140"},
     )  # fmt: skip
+    for text in ("train@sft", "'<|end|>'", "#### "):
+        assert text in completed.stdout
+    assert not (repository / "data").exists(), "nothing that a stage reads"
 
 
 DIAGNOSES = [
-    # solutions of the user's problems, words, exit status, and what is mentioned
-    (None, (), 0, ["train@sft", "'<|end|>'", "#### "]),
+    # solutions of the user's problems, words, whether something is wrong, and what is mentioned
     # a second forecast of everything takes minutes beside other work
     pytest.param(
-        ("We add them. #### 3",) * 2, (), 0, ["We add them. #### "], marks=pytest.mark.weekly
+        ("We add them. #### 3",) * 2, (), False, ["We add them. #### "], marks=pytest.mark.weekly
     ),
-    (None, ("--gpu-gib", "0.001"), 1, ["train@sft", "max_tokens"]),
-    (None, ("--gpu-gib", "8", "--recompute", "train@sft"), 0, ["False\n"]),
-    (None, ("--gpu-gib", "0.001", "--recompute", "train@sft"), 0, ["True\n"]),
-    (("who knows",) * 2, (), 1, ["0.0%"]),
-    (("#### 3", f"It is{' very' * 80} long. #### 3"), (), 1, ["data.max_bad_share"]),
+    (None, ("--gpu-gib", "0.001"), True, ["train@sft", "max_tokens"]),
+    (None, ("--gpu-gib", "8", "--recompute", "train@sft"), False, ["False\n"]),
+    (None, ("--gpu-gib", "0.001", "--recompute", "train@sft"), False, ["True\n"]),
+    (("who knows",) * 2, (), True, ["0.0%"]),
+    (("#### 3", f"It is{' very' * 80} long. #### 3"), (), True, ["data.max_bad_share"]),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("solutions", "words", "status", "mentions"), DIAGNOSES)
+@pytest.mark.parametrize(("solutions", "words", "wrong", "mentions"), DIAGNOSES)
 def test_the_doctor_finds_what_cannot_work_before_anything_ran(
-    solutions, words, status, mentions, repository
+    solutions, words, wrong, mentions, repository, diagnose
 ):
     if solutions is not None:
         write_problems(repository, *solutions)
         # Rows of an earlier source, which are not read.
         (repository / "data/demonstrations").mkdir()
         (repository / "data/demonstrations/demonstrations.jsonl").write_text("{}\n")
-    completed = run_doctor(repository, *words)
-    assert completed.returncode == status, completed.stderr
+    is_wrong, out, err = diagnose(*words)
+    assert is_wrong == wrong, err
     for text in mentions:
-        assert text in (completed.stderr if status else completed.stdout)
+        assert text in (err if wrong else out)
     assert (repository / "data").exists() == (solutions is not None), "nothing that a stage reads"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("change", "says", "shown"), [
     (lambda _: "model: 3\n", "model: expected keys with values", ()),
-    (lambda _: "a: [\n", "Error: params.yaml, line 2", ()),
+    (lambda _: "a: [\n", "params.yaml, line 2: expected YAML", ()),
     # A row that is wrong: the machine and the data are what they are.
     (lambda text: text.replace("train: sft", "train: stf"), "policies.sft.train",
      ("computes on", "torch", "#### ")),
 ])  # fmt: skip
-def test_a_plan_that_is_not_valid_has_no_forecast_and_no_traceback(change, says, shown, repository):
+def test_a_plan_that_is_not_valid_has_no_forecast_and_no_traceback(
+    change, says, shown, repository, diagnose
+):
     path = repository / "params.yaml"
     path.write_text(change(path.read_text()))
-    completed = run_doctor(repository)
-    assert (completed.returncode, says in completed.stderr) == (1, True), completed.stderr
-    assert "Traceback" not in completed.stderr
-    assert [text for text in shown if text not in completed.stdout] == []
-    assert "minutes" not in completed.stdout
+    is_wrong, out, err = diagnose()
+    assert (is_wrong, says in err) == (True, True), err
+    assert "Traceback" not in err
+    assert [text for text in shown if text not in out] == []
+    assert "minutes" not in out

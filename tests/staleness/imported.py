@@ -10,6 +10,7 @@ import ast
 import io
 import json
 import sys
+from functools import cache
 from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,15 @@ class OurFiles(ModuleFinder):
 
     def load_module(self, fqname: str, fp: Any, pathname: str, file_info: Any) -> Any:
         if fp is not None:
-            tree = WithoutTypeChecking().visit(ast.parse(fp.read()))
-            fp = io.StringIO(ast.unparse(ast.fix_missing_locations(tree)))
+            fp = io.StringIO(without_type_checking(pathname))
         return super().load_module(fqname, fp, pathname, file_info)
+
+
+@cache
+def without_type_checking(path: str) -> str:
+    """A file's text, parsed once for all entries that import it."""
+    tree = WithoutTypeChecking().visit(ast.parse(Path(path).read_text(encoding="utf-8")))
+    return ast.unparse(ast.fix_missing_locations(tree))
 
 
 def list_files(entry: str) -> list[str]:
