@@ -113,7 +113,7 @@ class Reader:
         of_kind = module.CONFIGS[kind] if hasattr(module, "CONFIGS") else module.Config
         study_name = kind.removeprefix("studies.")
         with pytest.MonkeyPatch.context() as patch:
-            contents = deepcopy({**files, PARAMS_PATH: dict(content)})
+            contents = {**files, PARAMS_PATH: content}
             for reader in (params_file, study):
                 patch.setattr(reader, "read_yaml", lambda path=PARAMS_PATH: contents[path])
                 patch.setattr(reader, "read_facts", lambda _: facts)
