@@ -80,7 +80,9 @@ def make_parser(module: str, text: str | None) -> argparse.ArgumentParser:
 
 
 def run(command: Callable[[], int | None]) -> NoReturn:
-    """Run a command, and exit with its status, or with 2 and the message of a ValueError.
+    """Run a command, and exit with its status; after a ValueError with its message and 2.
+
+    If the error has a `status`, it is that one.
 
     After Ctrl-C the status is 130, as in a shell.
     """
@@ -91,7 +93,7 @@ def run(command: Callable[[], int | None]) -> NoReturn:
         sys.exit(128 + signal.SIGINT)
     except ValueError as error:
         print(error, file=sys.stderr)
-        sys.exit(2)
+        sys.exit(getattr(error, "status", 2))
 
 
 def locate_source(name: str, root: Path) -> Path:

@@ -69,7 +69,8 @@ def mend(root: Path) -> None:
         for path in filter(is_torn, torn):
             committed = None
             if path != rwlock:
-                if conflict := describe_conflict(path.read_bytes()):
+                name = path.relative_to(root).as_posix()
+                if conflict := describe_conflict(path.read_bytes(), name):
                     raise ValueError(f"{path}: {conflict}")
                 with suppress(ValueError):  # git cannot be asked
                     committed = show_file(path.parent, "HEAD", path.name)
@@ -89,9 +90,10 @@ def is_torn(path: Path) -> bool:
     from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 
     schema = SCHEMA if path.name == "rwlock" else COMPILED_LOCKFILE_SCHEMA
-    if not path.is_file():
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:  # another flow may have mended it
         return False
-    content = path.read_bytes()
     return not content or parse_checked(content, str(path), schema) is None
 
 

@@ -43,11 +43,19 @@ WAKE_SECONDS = 1.0
 """Longest time until an interrupt is noticed."""
 
 
+def count(text: str) -> int:
+    """A number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, found {number}")
+    return number
+
+
 def make_parser(program: str, description: str | None) -> argparse.ArgumentParser:
     """Parser of the options of both command lines."""
     parser = command_line.make_parser(program, description)
     parser.add_argument("stages", nargs="*", help="stages or tables; none: all")
-    parser.add_argument("-j", "--max-parallel", type=int, default=2, metavar="N")
+    parser.add_argument("-j", "--max-parallel", type=count, default=2, metavar="N")
     parser.add_argument("--timeout-hours", type=float, help="for each stage")
     parser.add_argument("--remote", action="store_true", help="share results by the DVC remote")
     return parser

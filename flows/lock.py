@@ -18,8 +18,8 @@ CONFLICT = re.compile(rb"^(?:<{7}|>{7}) (.+)$", re.MULTILINE)
 NO_RESULTS = ("data/journals/", "data/runs/")
 """Paths that may differ although no result does: journals have the digest of a stage's inputs; run
 records, outputs in older locks, have times."""
-STUDIES, JOURNAL = "studies/dvc.lock", "/journal"
-"""Lock of the studies; end of the path of a study's journal."""
+LOCK, STUDIES, JOURNAL = "dvc.lock", "studies/dvc.lock", "/journal"
+"""Lock of the pipeline, lock of the studies; end of the path of a study's journal."""
 RUNS, RUN_FILE = "data/runs", "run.json"
 """Run records, one folder per execution; the file with its fields, written last."""
 PRESETS = "stages/presets.yaml"
@@ -86,21 +86,28 @@ def open_run(root: Path, where: str | None) -> FinishedRun:
         raise ValueError(f"there is no dvc.lock in {name}: name a commit or a dvc.lock that exists")
     stages = parse_lock(content, name)
     if studies := read_file(lock.parent, revision, STUDIES):
-        stages |= {f"studies/{study}": stage for study, stage in parse_lock(studies, name).items()}
+        of_studies = parse_lock(studies, name, STUDIES)
+        stages |= {f"studies/{study}": stage for study, stage in of_studies.items()}
     return FinishedRun(name=name, stages=stages, root=root, revision=revision)
 
 
-def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
+def parse_lock(content: bytes, place: str, path: str = LOCK) -> dict[str, LockedStage]:
     """Stages of the dvc.lock of `place`, by name.
 
     Raises:
-        ValueError: it has a merge conflict, or is not YAML.
+        ValueError: it has a merge conflict, is not YAML, or was cut off.
     """
     try:
-        locked = YAML(typ="safe").load(content) or {}
+        return read_stages(YAML(typ="safe").load(content) or {})
     except (YAMLError, UnicodeDecodeError) as error:
-        problem = describe_conflict(content) or f"it cannot be read ({str(error).splitlines()[0]})"
-        raise ValueError(f"dvc.lock of {place}: {problem}") from None
+        problem = f"it cannot be read ({str(error).splitlines()[0]})"
+    except (AttributeError, KeyError, TypeError):  # YAML, but the rest of an entry is missing
+        problem = "it was cut off; `dvc repro` writes it anew"
+    raise ValueError(f"{path} of {place}: {describe_conflict(content, path) or problem}")
+
+
+def read_stages(locked: Mapping[str, Any]) -> dict[str, LockedStage]:
+    """Stages of a dvc.lock's content, by name."""
     stages: dict[str, LockedStage] = {}
     for name, entry in locked.get("stages", {}).items():
         deps, outs = (
@@ -158,15 +165,16 @@ def show_file(root: Path, revision: str, path: str) -> bytes | None:
     return result.stdout if result.returncode == 0 else None
 
 
-def describe_conflict(content: bytes) -> str | None:
+def describe_conflict(content: bytes, path: str) -> str | None:
     """Advice for a dvc.lock with the marks of a merge conflict; None: it has none."""
     sides = [side.decode(errors="replace") for side in CONFLICT.findall(content)]
     if not sides:
         return None
     return (
         f"it has a merge conflict between {' and '.join(dict.fromkeys(sides))}: take one side, "
-        f"`git checkout --ours dvc.lock` or `git checkout --theirs dvc.lock`, then run "
-        f"`dvc repro`, which restores from the cache what it has of the other"
+        f"`git checkout --ours {path}` or `git checkout --theirs {path}`, then run "
+        f"`dvc repro {path.removesuffix('.lock')}.yaml`, which restores from the cache what it has "
+        f"of the other"
     )
 
 

@@ -18,7 +18,7 @@ Options -j and --timeout-hours as of `python -m flows.local`.
 import base64
 import csv
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from prefect import Flow, flow
 from prefect.artifacts import (
@@ -33,6 +33,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import deployment
 from prefect.runtime import flow_run as current_run
 from prefect.states import Completed, Failed
+from pydantic import Field
 
 from flows.agents import Agents, check_server, failure_described, make_log, run_as_task
 from flows.command_line import run
@@ -83,7 +84,7 @@ async def send_alert(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> N
 )
 def pipeline(
     stages: list[str] | None = None,
-    max_parallel: int = 2,
+    max_parallel: Annotated[int, Field(ge=1)] = 2,
     timeout_hours: float | None = None,
     remote: bool = False,  # noqa: FBT001, FBT002 - a flow's parameters have names
     pools: bool = False,  # noqa: FBT001, FBT002

@@ -11,8 +11,9 @@ from flows.command_line import make_parser, run
 from flows.plan import downstream, read_graph, run_dvc
 
 PARAMETERS = ("params.yaml", "stages/presets.yaml")
-TRACES = ("data/code", "data/own", "data/inputs.json")
-"""Outputs of trace_code (the source files that each entry point reads) and of plan (data files)."""
+TRACES = ("data/code", "data/own", "data/inputs.json", "data/raw.json")
+"""Outputs of trace_code (the source files that each entry point reads) and of plan (the files of
+the data, and those that environments look up)."""
 LOOKED_AT = ("data/raw", "stages/algorithms/own")
 """Folders of the user's files: an edit of any reruns plan, whose outputs seldom change."""
 
@@ -28,7 +29,8 @@ def describe(root: Path, file: str) -> str:
     """Text with the stages that an edit of `file` reruns: those that read it, and downstream ones.
 
     Raises:
-        ValueError: the file does not exist, or DVC cannot run trace_code.
+        ValueError: the file does not exist, is a folder of which stages read single files, or DVC
+            cannot run trace_code.
     """
     root = root.resolve()
     absolute = (root / file).resolve()
@@ -51,6 +53,8 @@ def describe(root: Path, file: str) -> str:
     direct = {name for name, node in graph.items() if dependencies.intersection(node.deps)}
     is_looked_at = any(Path(path).is_relative_to(folder) for folder in LOOKED_AT)
     direct -= {"trace_code", "plan"} if is_looked_at else {"trace_code"}
+    if not direct and absolute.is_dir():
+        raise ValueError(f"{file} is a folder, of which stages read single files: name one of them")
     if not direct:
         return f"{path}: no stage's result depends on it"
     later = downstream(graph, direct)

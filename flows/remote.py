@@ -16,6 +16,7 @@ never taken for a result. `dvc pull --run-cache` reads the same remote.
 """
 
 import enum
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -75,7 +76,8 @@ def main() -> int:
                     exchange.push(name)
     except Exception as error:  # noqa: BLE001 - every kind of remote has errors of its own library
         print(hide_secrets(" ".join(f"{type(error).__name__}: {error}".split())))
-        is_final = isinstance(error, final) or type(error).__name__ in FINAL
+        is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+        is_final = is_full or isinstance(error, final) or type(error).__name__ in FINAL
         return RemoteStatus.FAILED if is_final else RemoteStatus.AWAY
     return RemoteStatus.DONE
 

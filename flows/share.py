@@ -10,7 +10,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,9 @@ OUTAGE_SECONDS = float(os.environ.get("POSTTRAIN_REMOTE_SECONDS", "600"))
 
 class RemoteError(ValueError):
     """The remote, or Prefect's server, cannot be used; all local files are kept."""
+
+    status = 1
+    """Exit status of a command: its words were right."""
 
 
 def describe_commit(root: Path) -> str:
@@ -85,16 +87,14 @@ def run_shared(
             ask_remote(push, runner)
     except RemoteError as error:
         return Result(outcome=StageOutcome.FAILED, reason=str(error))
-    if remote_result is not None and result.outcome.good:
-        return replace(remote_result, attempts=result.attempts)
-    return result
+    return remote_result if remote_result is not None and result.outcome.good else result
 
 
 def restore_upstream(name: str, runner: Runner) -> None:
     """Restore the results that a stage needs in this clone.
 
     Raises:
-        ValueError: one of them is not in the remote, or could not be restored.
+        RemoteError: one of them is not in the remote, or could not be restored.
     """
     for upstream, node in make_plan(runner.root, [name]).items():
         if upstream == name or not node.changes:
@@ -107,7 +107,7 @@ def restore_upstream(name: str, runner: Runner) -> None:
             )
         result = run_stage(upstream, runner)
         if not result.outcome.good:
-            raise ValueError(f"{upstream}, which {name} needs, was not restored: {result.reason}")
+            raise RemoteError(f"{upstream}, which {name} needs, was not restored: {result.reason}")
 
 
 def push_current(plan: Mapping[str, StageNode], runner: Runner) -> None:

@@ -4,7 +4,8 @@ in which the whole pipeline runs."""
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark in item.iter_markers():
             if mark.name in NAMED and mark.name not in texts[item.path]:
                 raise pytest.UsageError(f"{item.nodeid}: expected its file to name {mark.name}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure is named at once: a run that is stopped for its time has no summary."""
+    report = yield
+    if report.failed:
+        errors = [line for line in report.longreprtext.splitlines() if line.startswith("E ")]
+        print(f"\nFAILED {report.nodeid}", *errors[:1], file=sys.stderr, flush=True)
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -274,12 +274,10 @@ def _is_partial(folder: Path) -> bool:
 def recorded(execution: Execution) -> bool:
     """Whether dvc.lock has the outputs of the execution's inputs."""
     path = Path(execution.stage.rpartition(":")[0] or "dvc.yaml").with_suffix(".lock")
-    if not path.is_file():
-        return False
     try:
         lock: Any = COMPILED_LOCKFILE_SCHEMA(parse_yaml(path.read_text(encoding="utf-8"), path))
-    except (YAMLFileCorruptedError, Invalid):
-        return False  # another dvc is writing it
+    except (FileNotFoundError, UnicodeDecodeError, YAMLFileCorruptedError, Invalid):
+        return False  # there is none, or another dvc is writing it
     entry = lock.get("stages", {}).get(name_of(execution.stage))
     return entry is not None and lock_key(entry) == execution.input_key
 

@@ -42,7 +42,8 @@ def root(tmp_path: Path) -> Path:
     files = {
         "trace.py": TRACE, "dvc.yaml": (TOYS / "plan.yaml").read_text(), "params.yaml": PARAMS,
         "studies/dvc.yaml": (TOYS / "studies.yaml").read_text(), "data/raw/people.txt": "",
-        "data/inputs.json": '{"data/raw/people.txt": "0"}',
+        "data/inputs.json": '{"data/raw/people.txt": "0"}', "data/raw/words.txt": "",
+        "data/raw.json": '{"data/raw/words.txt": "0"}',
     }  # fmt: skip
     outs = ("first", "second/left", "second/right", "gather", "last", "study")
     files |= {f"data/{out}": out for out in outs}
@@ -118,6 +119,7 @@ SECOND, LATER = ["second@left", "second@right"], ["gather", "last"]
         ("data/raw/people.txt", ["first"], [*SECOND, *LATER]),
         ("data/second/left", ["gather"], ["last"]),
         ("data/inputs.json", ["first"], [*SECOND, *LATER]),
+        ("data/raw/words.txt", ["last"], []),  # an environment looks it up
         ("trace.py", [], []),
     ],
 )
@@ -136,5 +138,6 @@ def test_parameters_are_listed_with_who_reads_them(root: Path) -> None:
         "seed: first",
         "seeds: second@left second@right last",
     ]
-    with pytest.raises(ValueError, match=r"absent\.py"):
-        reach.describe(root, "absent.py")
+    for wrong in (r"absent.py", "stages", "data/raw"):
+        with pytest.raises(ValueError, match=wrong):
+            reach.describe(root, wrong)

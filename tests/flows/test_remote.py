@@ -1,5 +1,6 @@
 """What a clone pushed another one fetches whole or not at all; what is then run, asked and sent."""
 
+import errno
 import hashlib
 import json
 import logging
@@ -17,7 +18,8 @@ from ruamel.yaml import YAML
 from servers import Proxy
 from toy_repo import RECORD, Clones, ToyRepo, count_starts
 
-from flows import execute, seeds, share
+from flows import command_line, execute, seeds, share
+from flows import remote as remote_command
 from flows.execute import Result, StageOutcome
 from flows.lock import list_records, parse_lock
 from flows.process import Runner
@@ -328,7 +330,7 @@ def test_a_remote_result_that_is(script, tmp_path, monkeypatch, name: str) -> No
 
     def compute(key: str) -> Result:
         assert key == "k"
-        return Result(outcome=StageOutcome(row["elsewhere"]), reason="there")
+        return Result(outcome=StageOutcome(row["elsewhere"]), reason="there", attempts=3)
 
     runner = script(row["answers"], row["prints"])
     if "elsewhere" in row:
@@ -336,9 +338,33 @@ def test_a_remote_result_that_is(script, tmp_path, monkeypatch, name: str) -> No
     else:
         result = share.run_shared("a", runner, inputs="k")
     assert result.outcome.value == row["outcome"], result.reason
+    assert result.reason != "there" or result.attempts == 3
     assert (tmp_path / "asked").read_text().splitlines() == row["asked"]
     may_run = row["outcome"] != "failed" or "Error" in row["prints"]
     assert (tmp_path / "ran").exists() == may_run
+
+
+@pytest.mark.parametrize(("number", "status"), [
+    (errno.ENOSPC, RemoteStatus.FAILED),  # of this disk
+    (errno.EIO, RemoteStatus.AWAY), (errno.ECONNRESET, RemoteStatus.AWAY),
+])  # fmt: skip
+def test_an_error_that_waiting_does_not_cure_is_final(monkeypatch, number: int, status) -> None:
+    def fail(_: Path) -> None:
+        raise OSError(number, "an error")
+
+    monkeypatch.setattr(remote_command, "ResultExchange", fail)
+    monkeypatch.setattr(sys, "argv", ["remote", "fetch", "a"])
+    assert remote_command.main() is status
+
+
+@pytest.mark.parametrize(("error", "status"), [(ValueError("a"), 2), (share.RemoteError("a"), 1)])
+def test_a_command_that_the_remote_ends_had_the_right_words(error, status, capsys) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        command_line.run(fail)
+    assert (ended.value.code, capsys.readouterr().err) == (status, "a\n")
 
 
 @pytest.mark.parametrize("row", ROWS["shared_seeds"])

@@ -13,17 +13,18 @@ from pathlib import Path
 
 import psutil
 import pytest
+from prefect.exceptions import ParameterTypeError
 from process_groups import is_running
 from rich.console import Console
 from ruamel.yaml import YAML
 from terminals import list_texts, run_on_terminal
 from toy_repo import GIT, ToyRepo, init_dvc, make_toy_repo, wait_until
 
-from flows import execute, process
+from flows import execute, pipeline, process
 from flows.display import StageLines
 from flows.dvc_internals import mend
 from flows.execute import Result, StageOutcome, classify, find_error, run_stage
-from flows.local import run_plan
+from flows.local import make_parser, run_plan
 from flows.plan import StageNode, make_plan
 from flows.process import Runner, StoppedError, child_environment, exit_when_terminated, kill_tree
 from stages.runtime import process as stage_process
@@ -330,6 +331,16 @@ def test_independent_stages_run_side_by_side_up_to_the_limit(tmp_path, limit, mo
     assert max(seen) == most
     assert list(results) == list("abcdef")
     assert (order[0], order[-2:]) == ("a", ["e", "f"])
+
+
+def test_a_limit_is_at_least_one_stage(capsys) -> None:
+    assert make_parser("flows.local", "").parse_args(["-j", "1"]).max_parallel == 1
+    with pytest.raises(SystemExit) as refused:
+        make_parser("flows.local", "").parse_args(["-j", "0"])
+    assert refused.value.code == 2
+    assert "expected 1 or more, found 0" in capsys.readouterr().err
+    with pytest.raises(ParameterTypeError, match="max_parallel"):  # before there is a flow run
+        pipeline.pipeline.validate_parameters({"max_parallel": 0})
 
 
 @pytest.mark.parametrize("failing", ["b", "c"])  # by its result, by an error in the flow

@@ -171,6 +171,16 @@ def test_what_cannot_be_compared_is_refused(place: Place, monkeypatch) -> None:
     cut.write_bytes(lock.read_bytes()[:-40] + b"'")
     with pytest.raises(ValueError, match=r"cut\.lock"):
         place.describe(str(cut))
+    for rest in ("stages:\n", "stages:\n  a:\n", "stages:\n  a:\n    cmd: b\n    deps:\n"):
+        cut.write_text(rest)
+        with pytest.raises(ValueError, match=r"cut\.lock: it was cut off"):
+            place.describe(str(cut))
+    studies = place.path / "studies/dvc.lock"
+    studies.parent.mkdir(exist_ok=True)
+    studies.write_text("<<<<<<< ours\nstages: {}\n=======\n>>>>>>> theirs\n")
+    with pytest.raises(ValueError, match=r"--ours studies/dvc\.lock.*dvc repro studies/dvc\.yaml"):
+        place.describe(str(lock))
+    studies.unlink()
     lock.write_text(f"<<<<<<< ours\n{lock.read_text()}=======\n>>>>>>> theirs\n")
     with pytest.raises(ValueError, match="ours and theirs"):
         place.describe(str(lock))
