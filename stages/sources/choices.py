@@ -131,10 +131,9 @@ def read_choices(value: Any, column: str) -> Choices:
 def _read_objects(items: Sequence[Mapping[str, Any]], column: str) -> tuple[list[Any], list[Any]]:
     """Letters, if there are any, and texts of choices that are objects."""
     keys = {key: [item.get(key) for item in items] for item in items for key in item}
+    labels = next((values for values in keys.values() if _are_labels(values)), [])
     if "text" in keys:
-        return keys.get("label", [None] * len(items)), keys["text"]
-    letters = [*string.ascii_uppercase[: len(items)]]
-    labels = next((values for values in keys.values() if values == letters), [])
+        return keys.get("label", labels or [None] * len(items)), keys["text"]
     texts = [key for key, values in keys.items()
              if values != labels and all(isinstance(value, str) for value in values)]  # fmt: skip
     if len(texts) != 1:
@@ -143,6 +142,13 @@ def _read_objects(items: Sequence[Mapping[str, Any]], column: str) -> tuple[list
             f"{items[0]!r:.60}: name it under columns, as choices: {column}.{(texts or [*keys])[0]}"
         )
     return labels, keys[texts[0]]
+
+
+def _are_labels(values: Sequence[Any]) -> bool:
+    """Whether they are letters from A, or digits from 0 or 1, as text, in any order."""
+    kinds = [[*string.ascii_uppercase], [*map(str, range(26))], [*map(str, range(1, 27))]]
+    named = sorted(value.strip().upper() for value in values if isinstance(value, str))
+    return any(named == sorted(kind[: len(values)]) for kind in kinds)
 
 
 def count_gold_forms(

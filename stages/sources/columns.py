@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 from string import Formatter
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import field_validator
 
@@ -325,13 +325,26 @@ def unwrap(value: Any) -> Any:
 
     RejectedError for JSON text of several texts, whose speakers are unknown.
     """
-    is_json = isinstance(value, str) and value.lstrip().startswith(('["', "[null"))
+    is_json = is_json_list(value)
     texts = parse_json(value) if is_json else value
     if not isinstance(texts, list) or not all(isinstance(text, str | None) for text in texts):
         return value
     if is_json and (len(texts) > 1 or texts == [None]):
         raise RejectedError(f"several texts: expected one, or messages, found {value!r:.60}")
     return single(texts)
+
+
+def is_json_list(value: Any) -> TypeGuard[str]:
+    """Whether it is the JSON text of a list of texts."""
+    return isinstance(value, str) and value.lstrip().startswith(('["', "[null"))
+
+
+def unwrap_reply(value: Any, prompt: Any) -> Any:
+    """A reply without the list around it, if it is one; as JSON text, if the prompt is such text.
+
+    Beside another prompt JSON text is what is to be imitated.
+    """
+    return unwrap(value) if not isinstance(value, str) or is_json_list(prompt) else value
 
 
 def is_empty(value: Any) -> bool:

@@ -30,6 +30,7 @@ import gzip
 import itertools
 import json
 import lzma
+import os
 import re
 import sys
 import zlib
@@ -149,7 +150,7 @@ def list_unread(paths: str | Sequence[str]) -> list[Path]:
 
 def split_by_name(paths: str | Sequence[str]) -> tuple[dict[str | None, list[Path]], list[Path]]:
     """Files by the split in their names (None: no name has `train`), and unread files."""
-    names = {file: name_in(paths, file) for file in list_files(paths)}
+    names = name_files(list_files(paths), paths)
     by_split: dict[str | None, list[Path]] = {}
     for file, name in names.items():
         split = _split_of(name) or _split_of_twin(name, names.values())
@@ -167,17 +168,20 @@ def split_by_name(paths: str | Sequence[str]) -> tuple[dict[str | None, list[Pat
     return by_split, unread + list_unread(paths)
 
 
-def name_in(paths: str | Sequence[str], file: Path) -> str:
-    """The file's path relative to the folder `paths`, or else its name."""
-    if isinstance(paths, str) and file != Path(paths) and file.is_relative_to(paths):
-        return file.relative_to(paths).as_posix()
-    return file.name
+def name_files(files: Iterable[Path], paths: str | Sequence[str]) -> dict[Path, str]:
+    """Each file with its path relative to the folder `paths`, or else to the folder around all."""
+    files = [*files]
+    if isinstance(paths, str) and Path(paths).is_dir():
+        folder = paths
+    else:
+        folder = os.path.commonpath([file.parent.absolute() for file in files])
+    return {file: Path(os.path.relpath(file, folder)).as_posix() for file in files}
 
 
-def read_files(files: Iterable[Path], folder: str | Sequence[str] = "") -> Rows:
-    """Every row of the files; a file in `folder` is named by its path there."""
+def read_files(files: Iterable[Path], names: Mapping[Path, str]) -> Rows:
+    """Every row of the files, which have these names in the rows."""
     for file in files:
-        yield from read_file(file, name_in(folder, file))
+        yield from read_file(file, names[file])
 
 
 def read_file(path: Path, name: str | None = None) -> Rows:
@@ -547,14 +551,27 @@ def _read_batches(batches: Iterable[Any], name: str) -> Rows:
     number = 0
     for batch in batches:
         kinds = {kind.name: kind.type for kind in batch.schema}
+        labels = _read_labels(batch.schema)
         for fields in batch.to_pylist():
             number += 1
             try:
+                fields |= {key: names.get(fields[key]) for key, names in labels.items()}
                 plain = {key: _plain(value, kinds[key]) for key, value in fields.items()}
             except RejectedError as error:
                 yield bad_row(name, number, str(error), str(fields))
             else:
                 yield _zip_messages(RawRow(name, number, plain))
+
+
+def _read_labels(schema: Any) -> dict[str, dict[int, str]]:
+    """Column of classes -> code -> name, which the library `datasets` notes in a file's schema."""
+    metadata = json.loads((schema.metadata or {}).get(b"huggingface", "{}"))
+    features = metadata.get("info", {}).get("features", {})
+    return {
+        column: dict(enumerate(feature["names"]))
+        for column, feature in features.items()
+        if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel"
+    }
 
 
 def _plain(value: Any, kind: Any, depth: int = 0) -> Any:
@@ -657,19 +674,24 @@ def find_splits(
         by_split, unread = files, list[Path]()
     else:
         paths = files or paths  # or the folder of the configuration
-        by_split, unread = (_select_files(paths, splits), []) if splits else split_by_name(paths)
-    opened = {split: partial(read_files, named, paths) for split, named in by_split.items()}
-    return opened, unread
+        by_split, unread = _select_files(paths, splits) if splits else split_by_name(paths)
+    everything = itertools.chain.from_iterable(by_split.values())
+    names = name_files([*everything, *unread], paths)
+    return {split: partial(read_files, some, names) for split, some in by_split.items()}, unread
 
 
-def _select_files(paths: str | Sequence[str], splits: Sequence[str]) -> dict[str, list[Path]]:
-    """Split -> files with its words in their names or folders; `contest.jsonl` is not `test`.
+def _select_files(
+    paths: str | Sequence[str], splits: Sequence[str]
+) -> tuple[dict[str | None, list[Path]], list[Path]]:
+    """Split -> files with its words in their names or folders, and the files of no split.
+
+    `contest.jsonl` is not of `test`.
 
     Raises:
         ValueError: no name has the words of a split, or the files that have are of several splits.
     """
-    files = {file: name_in(paths, file) for file in list_files(paths)}
-    selected = {
+    files = name_files(list_files(paths), paths)
+    selected: dict[str | None, list[Path]] = {
         split: [file for file, name in files.items() if _has_words(name, split)] for split in splits
     }
     if len(files) == 1 and "train" in splits and not selected["train"]:
@@ -684,7 +706,8 @@ def _select_files(paths: str | Sequence[str], splits: Sequence[str]) -> dict[str
                 f"split '{split}': expected {expected}, found {shown:.200}. Correct the name, or "
                 f"say by paths which files are which"
             )
-    return selected
+    read = {*itertools.chain.from_iterable(selected.values())}
+    return selected, [file for file in files if file not in read] + list_unread(paths)
 
 
 def _has_words(name: str, split: str) -> bool:

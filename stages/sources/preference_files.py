@@ -158,6 +158,8 @@ class Context:
     """The system message in a column of its own."""
     turn: float | None
     """Number of the answers that were compared, where the row says so."""
+    raw: Any = None
+    """The prompt as the column has it."""
 
     def add_system(self, turns: Sequence[Turn]) -> list[Turn]:
         """The turns after the system message; none stay none, which the caller refuses."""
@@ -305,7 +307,7 @@ def read_preferences(
     # without harm to the pair.
     marks = columns.sides and pair_checks.find_marks(*columns.sides)
     unread = Unread(
-        [*columns.used().values(), *where], ignore,
+        columns.used().values(), ignore, where=where,
         is_imitated=bool(columns.score or columns.label),
         lacks_prompt=_lacks_prompt(columns, sample),
         sides=(marks or ()) if columns.a else (marks or pair_checks.CHOSEN)[1:],
@@ -313,7 +315,7 @@ def read_preferences(
     for row in unread.watch(rows, report):
         if isinstance(row, RawRow):
             for name, value in _find_beside(row.fields, columns):
-                if name not in unread.expressions:
+                if name not in (*unread.expressions, *where):
                     unread.refuse(row, name, value, "may say which answer is better, or how much")
     read = reader.read_rating if columns.score else reader.read_row
     read_rows: Any = (row if isinstance(row, BadRow) else read(row) for row in rows)
@@ -585,7 +587,8 @@ class PairReader:
     def _read_answers(self, fields: Mapping[str, Any], *names: str) -> Sequence[Answer]:
         """The answers in one column, or in two; RejectedError where one is missing or malformed."""
         context = self._read_prompt(fields)
-        values = [columns_of.unwrap(columns_of.evaluate(fields, name)) for name in names]
+        values = [columns_of.unwrap_reply(columns_of.evaluate(fields, name), context.raw)
+                  for name in names]  # fmt: skip
         are_plain = all(map(_is_plain, values))
         if context.prompt is None and len(values) == 2 and are_plain:
             return _part_texts(context, *values)
@@ -612,15 +615,16 @@ class PairReader:
             number = read_number(fields.get(TURN))
         if asks is None:
             return Context(None, [], system_text, number)
-        prompt = columns_of.unwrap(columns_of.evaluate(fields, asks))
+        raw = columns_of.evaluate(fields, asks)
+        prompt = columns_of.unwrap(raw)
         if prompt in (MISSING, None, "", []):
             raise RejectedError(f"no prompt: there is nothing in column {asks!r}")
         turns = conversations.read_conversation(prompt, asks, self.ignore)
-        return Context(prompt, turns, system_text, number)
+        return Context(prompt, turns, system_text, number, raw)
 
     def _make_answer(self, context: Context, value: Any, name: str) -> Answer:
         """An answer, text or the last turn of a conversation, with the conversation before it."""
-        value = columns_of.unwrap(value)
+        value = columns_of.unwrap_reply(value, context.raw)
         if isinstance(value, list | dict) or columns_of.is_conversation(value):
             turns = conversations.read_conversation(value, name, self.ignore, may_end_empty=True)
             turns = conversations.join(context.turns, context.cut(turns), name)
@@ -681,12 +685,18 @@ def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
         winner = {">": order[1], "<": order[3], "=": "tie"}[order[2][0]]
     if winner in NAMES["ties"]:
         raise RejectedError(f"tie: '{columns.winner}' prefers neither answer")
-    start = 0 if "0" in re.findall(r"\d+", str(columns.a)) else 1  # response_0 is called 0
-    names = [("a", str(start), "first"), ("b", str(start + 1), "second")]
-    spelled = [(*name, str(column).lower())
-               for name, column in zip(names, (columns.a, columns.b), strict=True)]  # fmt: skip
+    sides = str(columns.a).lower(), str(columns.b).lower()
+    marks = pair_checks.find_marks(*sides)
+    # response_0 is called 0
+    start = 0 if "0" in (marks or re.findall(r"\d+", sides[0])) else 1
     spellings = {winner, _ANSWER_WORD.sub("", winner)}
-    which = [index for index, name in enumerate(spelled) if spellings & {*name}]
+    # The names of the columns count before their places: a may be the column response_b.
+    for names in (
+        (sides[:1], sides[1:]), [(mark,) for mark in marks or ()],
+        (("a", str(start), "first"), ("b", str(start + 1), "second")),
+    ):  # fmt: skip
+        if which := [index for index, name in enumerate(names) if spellings & {*name}]:
+            break
     if len(which) != 1:
         expected = f"a, b, 1, 2, {columns.a}, {columns.b} or tie"
         raise RejectedError(f"no winner: expected {expected}, found {winner!r:.40}")

@@ -69,7 +69,7 @@ class FileSource(RowSource):
     train_split: str | None = None
     """Split to train on, or words in the names of its files; null: `train`."""
     test_split: str | None = None
-    """Split to test on; null: `test`, if there is one."""
+    """Split to test on; null: `test`, if there is one and no words of files are given."""
 
     @model_validator(mode="after")
     def _one_way_to_name_the_test(self) -> "FileSource":
@@ -159,7 +159,7 @@ def parse_splits(
             gold_forms = count_gold_forms(sample, columns.choices, columns.answer)
         note_reading(report, columns, split)
         unread = Unread(
-            [*columns.used().values(), *source.where], source.ignore, gold=columns.answer,
+            columns.used().values(), source.ignore, where=source.where, gold=columns.answer,
             is_imitated=_imitates(columns, sample), are_choices=columns.choices is not None,
         )  # fmt: skip
         parse = partial(
@@ -292,7 +292,13 @@ def parse_problem(
                 f"unknown split: '{columns.split}' should be train, dev or test, is "
                 f"{values['split']!r:.60}"
             )
-        (split,) = splits
+        (of_row,) = splits
+        if {split, of_row} == {"train", "test"}:
+            raise RejectedError(
+                f"two splits: '{columns.split}' says {of_row}, the file's name or `test_path` "
+                f"{split} (ignore: [{columns.split}] takes the latter)"
+            )
+        split = "test" if split == "test" else of_row
     is_plain = len(turns) == 1 and columns.question is not None and tools is None
     name = _SUFFIXES.sub("", file).replace("/", "-")
     return Problem(
@@ -324,7 +330,7 @@ def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
         if key in ("question", "user", "messages", "answer"):
             raw_rows.check_filled(value, expression, fields, f"empty {key}")
         if key in ("solution", "assistant"):
-            value = columns_of.unwrap(value)
+            value = columns_of.unwrap_reply(value, values.get("question", values.get("user")))
         values[key] = None if value is MISSING else value
     return values
 

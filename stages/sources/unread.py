@@ -122,16 +122,17 @@ class SourceReport:
 class Unread:
     """The unread columns of a file, as its rows are read."""
 
-    def __init__(
-        self, expressions: Iterable[str], ignore: Collection[str] = (), *, gold: str | None = None,
-        is_imitated: bool = False, are_choices: bool = False, lacks_prompt: bool = False,
-        sides: Collection[str] = (),
+    def __init__(  # noqa: PLR0913
+        self, expressions: Iterable[str], ignore: Collection[str] = (), *,
+        where: Collection[str] = (), gold: str | None = None, is_imitated: bool = False,
+        are_choices: bool = False, lacks_prompt: bool = False, sides: Collection[str] = (),
     ) -> None:  # fmt: skip
         """Watch the columns that no expression reads.
 
         Args:
             expressions: Columns, paths and templates that are read.
             ignore: Columns, and paths into them, that may be dropped.
+            where: Columns by which rows are kept: their values say nothing more of which are good.
             gold: The column of the gold answer; None: nothing is compared with one.
             is_imitated: Whether replies are imitated, so that it counts whether they are good.
             are_choices: Whether the gold answer is one of choices, of which letter and text differ.
@@ -140,7 +141,7 @@ class Unread:
         """
         self.expressions = [*expressions]
         self.paths = [name for each in self.expressions for name in columns_of.names_in(each)]
-        self.ignore, self.gold = frozenset(ignore), gold
+        self.ignore, self.where, self.gold = frozenset(ignore), frozenset(where), gold
         self.is_imitated, self.are_choices = is_imitated, are_choices
         self.lacks_prompt, self.sides, self.refuse_tests = lacks_prompt, frozenset(sides), True
         self.names = dict[str, None]()
@@ -179,7 +180,8 @@ class Unread:
     def _look_at(self, row: RawRow) -> None:
         row_texts: _ReadTexts | None = None
         for name, value in self._list_unread(row.fields):
-            self.names[name] = None
+            if name not in self.where:
+                self.names[name] = None
             if columns_of.is_empty(value) or self._is_ignored(name):
                 continue
             column = self._columns.setdefault(name, _Column(row, value))
@@ -207,7 +209,9 @@ class Unread:
             column.most_items = max(column.most_items, len(mark))
         elif self.refuse_tests and columns_of.says_test(path, mark):
             self.refuse(row, path, mark, "says that the row is not to be trained on")
-        elif columns_of.says_invalid(path, mark) and not says_of_side(path, self.sides):
+        elif path in self.where or says_of_side(path, self.sides):
+            pass
+        elif columns_of.says_invalid(path, mark):
             others = "true" if columns_of.find_mark(path) == "valid" else "[false, null]"
             others = f"where: {{{path}: {others}}} keeps rows that say so"
             self.refuse(row, path, mark, f"says that the row is not valid ({others})")
@@ -235,7 +239,7 @@ class Unread:
     ) -> str | None:
         """Reason to refuse a file because of a single value, or None."""
         key, is_column, parsed = name.rpartition(".")[2], name in row.fields, parse_nested(value)
-        lowered, is_gold = key.lower(), key in _GOLDS and is_column
+        lowered, is_gold = key.lower(), key in _GOLDS and is_column and name not in self.where
         if is_gold and self.gold is not None and not self.are_choices:
             gold, candidate = None, _gold_text(value)
             with suppress(RejectedError):  # a bad row is recorded with its line
@@ -265,7 +269,7 @@ class Unread:
         """Raise the ValueError that names every column that is refused."""
         refused, shares = dict(self._refused), list[str]()
         for name, column in self._columns.items():
-            if name in refused or (self.are_choices and name in _GOLDS):
+            if name in refused or name in self.where or (self.are_choices and name in _GOLDS):
                 continue
             if 2 * column.num_texts > column.num_rows or _is_sentence(column):
                 refused[name] = (column.row, column.sample, "holds text")

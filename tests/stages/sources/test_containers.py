@@ -158,6 +158,14 @@ def test_a_tool_of_a_column_has_no_arguments_of_other_tools(tmp_path):
     assert read(tmp_path / "rows") == rows
 
 
+@pytest.mark.parametrize("form", ["parquet", "saved"])
+def test_a_class_has_its_name(tmp_path, form):
+    names = datasets.Features({"a": datasets.ClassLabel(names=["no", "yes"])})
+    table = datasets.Dataset.from_dict({"a": [1, 0, None, -1]}, features=names).data.table
+    rows = write_columns(table, form, tmp_path / "rows")
+    assert rows == [{"a": "yes"}, {"a": "no"}, {"a": None}, {"a": None}]
+
+
 def test_a_map_of_parquet_is_an_object(tmp_path):
     maps = [[("A", "x"), ("B", "y")], [], None, [("A", "x"), ("A", "y")]]
     kind = pyarrow.map_(pyarrow.string(), pyarrow.string())

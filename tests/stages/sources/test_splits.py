@@ -135,6 +135,47 @@ def test_paths_may_be_a_glob_or_a_list(tmp_path):
             containers.list_files(str(tmp_path / name))
 
 
+def test_files_of_a_list_or_a_glob_are_told_apart_by_the_folders_around_them(tmp_path):
+    write_folder(tmp_path, "set/train/a.jsonl set/test/a.jsonl", "problems")
+    for paths in (
+        str(tmp_path / "set"), str(tmp_path / "set/*/*.jsonl"),
+        [str(tmp_path / "set/test"), str(tmp_path / "set/train")],
+        [str(tmp_path / f"set/{split}/a.jsonl") for split in ("train", "test")],
+    ):  # fmt: skip
+        rows = [*problem_files.read_problems(FileSource(path=paths), SourceReport(path=""))]
+        assert [(row.split, row.question, row.id) for row in rows] == [
+            (split, f"set/{split}/a?", f"{split}-a-000001") for split in ("train", "test")
+        ]
+
+
+@pytest.mark.parametrize(("place", "row", "split"), [
+    ("train", "train", "train"), ("train", "dev", "dev"), ("train", "test", None),
+    ("test", "test", "test"), ("test", "validation", "test"), ("test", "train", None),
+])  # fmt: skip
+def test_a_row_that_is_of_the_test_in_one_place_and_of_training_in_another_is_a_bad_one(
+    tmp_path, place, row, split
+):
+    for name in ("train", "test"):
+        fields = ROWS["problems"](name) | {"split": row if name == place else name}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(fields))
+    train, test = (str(tmp_path / f"{name}.jsonl") for name in ("train", "test"))
+    for paths in ({"path": str(tmp_path)}, {"path": train, "test_path": test}):
+        source = FileSource.model_validate(paths)
+        rows = [*problem_files.read_problems(source, SourceReport(path=""))]
+        (read,) = [item for item in rows if item.file == f"{place}.jsonl"]
+        assert read.reason.startswith("two splits") if split is None else read.split == split
+        source = source.model_copy(update={"ignore": ["split"]})
+        rows = [*problem_files.read_problems(source, SourceReport(path=""))]
+        assert [item.split for item in rows] == ["train", "test"]
+
+
+def test_files_without_the_words_of_the_named_split_are_reported(tmp_path):
+    write_folder(tmp_path, "train_v2.jsonl test.jsonl extra.jsonl", "problems")
+    report, source = SourceReport(path=""), FileSource(path=str(tmp_path), train_split="train_v2")
+    assert [row.question for row in problem_files.read_problems(source, report)] == ["train_v2?"]
+    assert report.unread_files == ["extra.jsonl", "test.jsonl"]
+
+
 def test_a_data_set_of_the_hub_is_read_by_its_splits(tmp_path, monkeypatch):
     rows = [ROWS["problems"](str(number)) for number in range(3)]
     cache_dataset(tmp_path, "sums", {"train": rows[:2], "test": rows[2:]}, monkeypatch)
