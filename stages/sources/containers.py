@@ -555,7 +555,8 @@ def _read_batches(batches: Iterable[Any], name: str) -> Rows:
         for fields in batch.to_pylist():
             number += 1
             try:
-                fields |= {key: names.get(fields[key]) for key, names in labels.items()}
+                codes = {key: fields[key] for key in labels if isinstance(fields[key], int)}
+                fields |= {key: labels[key].get(code) for key, code in codes.items()}
                 plain = {key: _plain(value, kinds[key]) for key, value in fields.items()}
             except RejectedError as error:
                 yield bad_row(name, number, str(error), str(fields))
@@ -566,11 +567,12 @@ def _read_batches(batches: Iterable[Any], name: str) -> Rows:
 def _read_labels(schema: Any) -> dict[str, dict[int, str]]:
     """Column of classes -> code -> name, which the library `datasets` notes in a file's schema."""
     metadata = json.loads((schema.metadata or {}).get(b"huggingface", "{}"))
-    features = metadata.get("info", {}).get("features", {})
+    features = (metadata.get("info") or {}).get("features") or {}
     return {
         column: dict(enumerate(feature["names"]))
-        for column, feature in features.items()
+        for column, feature in features.items()  # also of columns that were dropped later
         if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel"
+        if column in schema.names
     }
 
 

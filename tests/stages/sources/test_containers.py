@@ -164,6 +164,11 @@ def test_a_class_has_its_name(tmp_path, form):
     table = datasets.Dataset.from_dict({"a": [1, 0, None, -1]}, features=names).data.table
     rows = write_columns(table, form, tmp_path / "rows")
     assert rows == [{"a": "yes"}, {"a": "no"}, {"a": None}, {"a": None}]
+    if form == "parquet":  # the note stays where the column is dropped, or written as text
+        dropped = pyarrow.table({"b": ["x"]}).replace_schema_metadata(table.schema.metadata)
+        assert write_columns(dropped, form, tmp_path / "dropped") == [{"b": "x"}]
+        text = pyarrow.table({"a": ["x"]}).replace_schema_metadata(table.schema.metadata)
+        assert write_columns(text, form, tmp_path / "text") == [{"a": "x"}]
 
 
 def test_a_map_of_parquet_is_an_object(tmp_path):
