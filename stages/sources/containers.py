@@ -708,8 +708,8 @@ def _select_files(
                 f"split '{split}': expected {expected}, found {shown:.200}. Correct the name, or "
                 f"say by paths which files are which"
             )
-    read = {*itertools.chain.from_iterable(selected.values())}
-    return selected, [file for file in files if file not in read] + list_unread(paths)
+    chosen = {*itertools.chain.from_iterable(selected.values())}
+    return selected, [file for file in files if file not in chosen] + list_unread(paths)
 
 
 def _has_words(name: str, split: str) -> bool:
