@@ -6,14 +6,10 @@ import inspect
 import json
 import random
 import re
-import shlex
 import shutil
-import signal
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,13 +18,13 @@ import datasets
 import pytest
 import torch
 from conftest import shrink
-from page_blocks import OWN_FILE, Block, Command, blocks_of, list_blocks, list_pages
+from page_blocks import OWN_FILE, Block, blocks_of, list_blocks, list_pages
+from page_commands import COMMAND_BLOCKS, MODULES, run_blocks, runs_in_ci
 from parsed_commands import PARSERS, has_parser, parse
-from pipeline_copy import PipelineCopy, make_environment
+from pipeline_copy import PipelineCopy
 from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
-from servers import Server
 from tiny_checkpoints import checkpoint
 
 from flows.command_line import COMMANDS
@@ -387,19 +383,6 @@ def test_a_deployment_takes_the_place_of_one_of_prefect_yaml(block: Block):
             inspect.signature(getattr(importlib.import_module(module), name)).bind(**arguments)
 
 
-COMMAND_BLOCKS = blocks_of("commands")
-MODULES = {"posttrain": ["-m", "flows.command_line"], "mlflow": ["-m", "mlflow"],
-           "dvc": ["-m", "dvc"], "python": []}  # fmt: skip
-"""Program whose commands run in a copy, unless the page says where else -> Python's words."""
-
-
-def runs_in_ci(command: Command) -> bool:
-    """Whether the command is a line of .ci/run, but for uv and options on what is printed."""
-    line = re.escape(shlex.join(command.words))
-    text = (ROOT / ".ci/run").read_text(encoding="utf-8").replace(" --quiet", "")
-    return re.search(rf"(?m)^(uv )?{line}( --durations=\d+)?$", text) is not None
-
-
 @pytest.mark.parametrize("block", COMMAND_BLOCKS, ids=str)
 def test_commands_are_parsed_and_the_page_says_where_they_run_if_not_here(block: Block):
     for command in block.commands:
@@ -431,16 +414,13 @@ def cut(params: dict[str, Any], presets: dict[str, Any]) -> None:
     presets["game"]["starts"] = {"train": 32, "dev": 8, "test": 8}
 
 
-@pytest.mark.parametrize("pages", [
-    pytest.param("README.md", marks=pytest.mark.slow), pytest.param("", marks=pytest.mark.weekly),
-], ids=["README", "all"])  # fmt: skip
+@pytest.mark.weekly
 def test_commands_run_in_the_order_of_their_pages(
-    pages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In one copy, but for those of which the page says where else they run, or that nothing does.
 
-    One that stands on several pages runs on the first.
-    Ports are free ones. What serves has to answer, and ends with its block.
+    Those of README run before a commit lands: test_pipeline.py.
     """
     copy = PipelineCopy(tmp_path / "copy", cut)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
@@ -448,39 +428,4 @@ def test_commands_run_in_the_order_of_their_pages(
     copy.run("-m", "flows.command_line", "new", "environment", "higher")
     (tmp_path / "remote").mkdir()
     copy.run("-m", "dvc", "remote", "add", "-q", "-d", "results", str(tmp_path / "remote"))
-    seen = set[tuple[str, ...]]()
-    for block in [block for block in COMMAND_BLOCKS if block.page.startswith(pages)]:
-        with ExitStack() as stack:
-            for command in block.commands:
-                is_new = tuple(command.words) not in seen
-                seen.add(tuple(command.words))
-                if is_new and not command.place and not runs_in_ci(command):
-                    run_command(command.words, copy, stack)
-        shutil.rmtree(copy.path / "exported", ignore_errors=True)
-        git = ["git", "-C", str(copy.path), "-c", "user.name=test", "-c", "user.email=@"]
-        subprocess.run([*git, "add", "-A"], check=True)
-        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", str(block)], check=True)
-
-
-def run_command(words: Sequence[str], copy: PipelineCopy, stack: ExitStack) -> None:
-    arguments = [*MODULES[words[0]], *words[1:]]
-    if words[1] in ("server", "serve"):
-        line = [sys.executable, *arguments, "--port"]
-        # MLflow's processes for jobs, of which this project has none, take half a minute to start.
-        environment = make_environment() | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-        server = Server(lambda port: [*line, str(port)], copy.path, environment)
-        stack.callback(server.send, signal.SIGKILL)
-        server.start()
-    elif "--live" in words:
-        process = subprocess.Popen(
-            [sys.executable, *arguments], cwd=copy.path, env=make_environment()
-        )
-        stack.callback(interrupt, process)
-    else:
-        copy.run(*arguments)
-
-
-def interrupt(process: subprocess.Popen[bytes]) -> None:
-    assert process.poll() is None, "ended by itself"
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 0
+    run_blocks(COMMAND_BLOCKS, copy)

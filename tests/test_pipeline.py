@@ -1,12 +1,14 @@
 """`dvc repro` in one small copy of the repository, in which SFT is trained once: what runs and what
-does not, what is restored, what a kill costs, what MLflow then holds."""
+does not, what is restored, what a kill costs, what MLflow then holds; and README's commands."""
 
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from page_commands import COMMAND_BLOCKS, run_blocks
 from pipeline_copy import FILES, ROOT, Edit, PipelineCopy, find_edit
 from resume.killed_stages import FAMILIES, KilledStages
 
@@ -157,7 +159,15 @@ def test_mlflow_holds_one_run_an_execution_and_one_manifest_a_lock(copy: Pipelin
     assert list_runs() == (executions, manifests)
 
 
-# They make DVC forget its run cache: the last of this file.
+def test_the_commands_of_readme_run_in_their_order(
+    copy: PipelineCopy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    run_blocks([block for block in COMMAND_BLOCKS if block.page == "README.md"], copy)
+
+
+# It makes DVC forget its run cache: the last of this file.
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +175,6 @@ def stages(copy: PipelineCopy) -> KilledStages:
     return KilledStages(copy)
 
 
-@pytest.mark.parametrize("family", ["group_rl", "judging", "evaluating"])
-def test_a_killed_stage_ends_with_the_same_bits(family, stages) -> None:
-    stages.check(FAMILIES[family], 1, random.Random(family))
+def test_a_killed_stage_ends_with_the_same_bits(stages: KilledStages) -> None:
+    """A kind of stage a landing; all kinds weekly: resume/test_kills.py."""
+    stages.check(FAMILIES["group_rl"], 1, random.Random("group_rl"))

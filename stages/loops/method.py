@@ -85,8 +85,8 @@ def get_key(choice: str, value: str) -> str:
 class Method(Params):
     """Policy gradient method: choices and their numbers, in one flat table.
 
-    `{advantage: leave_one_out, surrogate: reinforce, kl: none}` is a complete method (RLOO). A
-    number that no chosen value uses is an error (`HYPERPARAMETERS`).
+    `{advantage: leave_one_out, surrogate: reinforce, aggregation: sequence_sum, kl: none}` is a
+    complete method (RLOO). A number that no chosen value uses is an error (`HYPERPARAMETERS`).
     """
 
     # Advantages

@@ -48,7 +48,7 @@ def read_aggregation(folder: Path) -> Aggregation:
 
 DEFAULT_KIND: Kind = "min"
 """Aggregation if no problem has both a right and a wrong solution: the worst step counts (Zhang et
-al. 2025, https://arxiv.org/abs/2501.07301, section 3.4: for scores learned from people, whose files
+al. 2025, https://arxiv.org/abs/2501.07301: for scores learned from people, whose files
 seldom say whether an answer is right)."""
 
 

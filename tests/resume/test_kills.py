@@ -1,7 +1,7 @@
 """Every family of stages killed at any moment ends with the bits of stages that nobody killed.
 
-Three families with one kill each run before a commit lands: tests/test_pipeline.py. The name of a
-new kind of stage is a row of `FAMILIES`. A sweep: RESUME_KILLS=20 pytest -m weekly tests/resume
+One kill of GRPO runs before a commit lands: tests/test_pipeline.py. The name of a new kind of stage
+is a row of `FAMILIES`. A sweep: RESUME_KILLS=20 pytest -m weekly tests/resume
 """
 
 import os

@@ -71,8 +71,9 @@ def clipped_value_loss(
         clipped = old + clip(V - old, -clip, clip)
         loss    = max((V - return)^2, (clipped - return)^2) / 2
 
-    As in the implementation of Schulman et al. (2017) and Ouyang et al., "Training
-    language models to follow instructions" (2022), appendix C.4.
+    Not in the paper of Schulman et al. (2017) but in its implementation; Engstrom et al.,
+    "Implementation matters in deep policy gradients" (2020), https://arxiv.org/abs/2005.12729,
+    section 3, "value function clipping".
     """
     old_values, returns = old_values.detach(), returns.detach()
     clipped = old_values + torch.clamp(values - old_values, -clip, clip)

@@ -13,10 +13,10 @@ from jaxtyping import Float, Int
 Kind = Literal["last", "min", "product", "mean"]
 KINDS: dict[Kind, Callable[[Sequence[float]], float]] = {
     # For scores learned from completions, which already foresee the end: Zhang et al., "The Lessons
-    # of Developing Process Reward Models in Mathematical Reasoning" (2025), section 3.4,
+    # of Developing Process Reward Models in Mathematical Reasoning" (2025),
     # https://arxiv.org/abs/2501.07301
     "last": itemgetter(-1),
-    # A solution is as good as its worst step: Wang et al., "Math-Shepherd" (2024), section 3.5; for
+    # A solution is as good as its worst step: Wang et al., "Math-Shepherd" (2024), section 3.4; for
     # scores learned from people, who judge each step by itself (Zhang et al. 2025).
     "min": min,
     # P(every step is right), were steps independent: Lightman et al., "Let's Verify Step by Step"

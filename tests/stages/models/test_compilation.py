@@ -25,10 +25,11 @@ INDUCTOR = [
     ),
     pytest.mark.weekly,  # minutes of g++
 ]
+PACKED = {"pack_tokens": 32, "gradient_checkpointing": True}
 LAYOUTS = [{}, {"row_tokens": 0, "max_tokens": 8}, {"pack_tokens": 32},
            {"gradient_checkpointing": True}]  # fmt: skip
-CASES = [("aot_eager", layout) for layout in LAYOUTS]
-CASES += [pytest.param("inductor", LAYOUTS[2] | LAYOUTS[3], marks=INDUCTOR)]
+CASES = [("aot_eager", PACKED), pytest.param("inductor", PACKED, marks=INDUCTOR)]
+CASES += [pytest.param("aot_eager", layout, marks=pytest.mark.weekly) for layout in LAYOUTS]
 GROUPS = [
     Group(prompt_ids=[5, 6, 7], completions=[[8, 9], [10, 11, 12, 1]], indices=[0, 1]),
     Group(prompt_ids=[13], completions=[[14, 15, 16, 17, 18, 1]], indices=[2]),
