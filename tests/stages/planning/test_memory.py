@@ -14,13 +14,11 @@ from stages.planning.cost import LOOPS, choose_layers, keep_layers
 
 BF16, CHECKPOINTED = {"dtype": "bfloat16"}, {"gradient_checkpointing": True}
 FOUR_LAYERS = BIGGER | {"num_hidden_layers": 4}
-FAST = [
-    # entry point, changes
-    ("train_sft", {}), ("train_dpo", CHECKPOINTED), ("reward_preference", {"rank": 8}),
-    ("train_grpo", {}),
-]  # fmt: skip
+FAST = [("train_dpo", CHECKPOINTED), ("train_grpo", {})]
+"""Entry point and changes."""
 SLOW = [
-    ("train_sft", BF16), ("train_sft", {"preset": {"name": "forward_kl"}}), ("train_dpo", {}),
+    ("train_sft", {}), ("reward_preference", {"rank": 8}), ("train_sft", BF16),
+    ("train_sft", {"preset": {"name": "forward_kl"}}), ("train_dpo", {}),
     ("reward_outcome", {}), ("reward_process", {}),
     ("train_dpo", BF16 | CHECKPOINTED | {"rank": 8}), ("train_grpo", BF16 | {"rank": 8}),
     ("train_grpo", {"rank": 8, "preset": {"name": "opd"}}), ("train_ppo", {"rank": 8}),
