@@ -7,12 +7,18 @@ tests/flows compare them with the output and files of DVC's commands.
 import logging
 import os
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from flows.lock import Entry, describe_conflict, digest_entry, digest_inputs, show_file
+from flows.lock import (
+    Entry,
+    describe_conflict,
+    digest_entry,
+    digest_inputs,
+    parse_checked,
+    show_file,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -128,17 +134,6 @@ def parse_entry(content: bytes, path: str) -> Entry | None:
     from dvc.schema import COMPILED_LOCK_FILE_STAGE_SCHEMA
 
     return parse_checked(content, path, COMPILED_LOCK_FILE_STAGE_SCHEMA)
-
-
-def parse_checked(content: bytes, path: str, schema: Callable[[Any], Any]) -> Any:
-    """Content of one of DVC's files of YAML or JSON; None if it is cut off or not of the schema."""
-    from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
-    from voluptuous import Invalid
-
-    try:
-        return schema(parse_yaml(content.decode(), path))
-    except (YAMLFileCorruptedError, Invalid, ValueError):
-        return None
 
 
 def list_entries(repo: Any, key: str) -> list[Entry]:

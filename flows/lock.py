@@ -5,13 +5,10 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 CONFLICT = re.compile(rb"^(?:<{7}|>{7}) (.+)$", re.MULTILINE)
 """Lines that git writes around the two sides of a merge conflict."""
@@ -95,15 +92,26 @@ def parse_lock(content: bytes, place: str, path: str = LOCK) -> dict[str, Locked
     """Stages of the dvc.lock of `place`, by name.
 
     Raises:
-        ValueError: it has a merge conflict, is not YAML, or was cut off.
+        ValueError: DVC would not read it: it has a merge conflict, or was cut off.
     """
+    from dvc.schema import COMPILED_LOCKFILE_SCHEMA
+
+    locked = parse_checked(content, path, COMPILED_LOCKFILE_SCHEMA)
+    if locked is None:
+        problem = "it was cut off, or is no lock of DVC's; `dvc repro` writes it anew"
+        raise ValueError(f"{path} of {place}: {describe_conflict(content, path) or problem}")
+    return read_stages(locked)
+
+
+def parse_checked(content: bytes, path: str, schema: Callable[[Any], Any]) -> Any:
+    """Content of one of DVC's files of YAML or JSON; None if it is cut off or not of the schema."""
+    from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
+    from voluptuous import Invalid
+
     try:
-        return read_stages(YAML(typ="safe").load(content) or {})
-    except (YAMLError, UnicodeDecodeError) as error:
-        problem = f"it cannot be read ({str(error).splitlines()[0]})"
-    except (AttributeError, KeyError, TypeError):  # YAML, but the rest of an entry is missing
-        problem = "it was cut off; `dvc repro` writes it anew"
-    raise ValueError(f"{path} of {place}: {describe_conflict(content, path) or problem}")
+        return schema(parse_yaml(content.decode(), path))
+    except (YAMLFileCorruptedError, Invalid, ValueError):
+        return None
 
 
 def read_stages(locked: Mapping[str, Any]) -> dict[str, LockedStage]:
