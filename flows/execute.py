@@ -97,6 +97,7 @@ def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
         StoppedError: once `runner.cancel` is set.
     """
     started = time.monotonic()
+    give_up = started + BUSY_SECONDS
     is_shared = os.environ.get(SEEDS_PER_GPU, "1") != "1"
     troubles: Counter[Trouble] = Counter()
     reason = ""
@@ -113,13 +114,15 @@ def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
                 reason = f"{trouble.value}: {find_error(output.tail)}"
         except TimeoutError as error:
             status, trouble, reason = 1, Trouble.FINAL, f"timeout: {error}"
-        seconds = time.monotonic() - started
+        now = time.monotonic()
+        if trouble is not Trouble.BUSY:
+            give_up = now + BUSY_SECONDS
         attempts = troubles.total() + 1
         troubles[trouble] += 1
         # Whether another attempt can help, and the number of pauses before it. Each kill may have
         # truncated a file of DVC, and so may the kill of an earlier run.
         is_worth_retrying, num_pauses = {
-            Trouble.BUSY: (seconds < BUSY_SECONDS or is_seed, LONG_PAUSE if is_seed else 1),
+            Trouble.BUSY: (now < give_up or is_seed, LONG_PAUSE if is_seed else 1),
             Trouble.TORN: (troubles[Trouble.TORN] <= troubles[Trouble.PREEMPTED] + 1, 0),
             Trouble.PREEMPTED: (troubles[trouble] < MAX_KILLS, 2 ** troubles[trouble]),
             Trouble.FULL: (troubles[trouble] < MAX_FULL, LONG_PAUSE),
@@ -128,7 +131,7 @@ def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
         if status == 0 or not is_worth_retrying:
             outcome = StageOutcome.EXECUTED if is_seed else output.outcome
             outcome = outcome if status == 0 else StageOutcome.FAILED
-            return Result(outcome=outcome, seconds=seconds, attempts=attempts, reason=reason)
+            return Result(outcome=outcome, seconds=now - started, attempts=attempts, reason=reason)
         if trouble is Trouble.TORN:
             dvc_internals.mend(runner.root)
         pause = num_pauses * runner.pause_seconds

@@ -64,6 +64,16 @@ def test_outcome_of_a_stage_that(script, monkeypatch, name: str) -> None:
     assert bool(result.reason) == bool(fails)
 
 
+def test_a_path_is_waited_for_as_long_after_a_kill_as_at_the_start(
+    script: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(execute, "BUSY_SECONDS", 2.0)
+    runner = script([(137, ""), BUSY, *OK])
+    (tmp_path / "0.sh").write_text("sleep 3; exit 137")
+    result = run_stage("a", runner)
+    assert (result.outcome, result.attempts) == (StageOutcome.EXECUTED, 3)
+
+
 def test_a_path_in_use_is_given_up_after_a_while_but_not_by_a_seed_and_a_timeout_is_final(
     script, monkeypatch, tmp_path
 ) -> None:
