@@ -384,12 +384,17 @@ def read_answer(answer: str, gold: str = "") -> str | None:
     r"""Text of an answer's value (`write_value`), or its words if they are marked or expected.
 
     `\text{even}` is marked; words, or a choice, are expected if the gold answer has that form.
-    Otherwise None: a policy that says `#### apples` has stated no number.
+    If the gold answer is compared as text (`3:30`, `May 5`), so is an answer in notation: its own.
+    Otherwise None: a policy that says `#### apples` has stated no number. Two ways to write a root
+    (`\sqrt{8}`, `2\sqrt{2}`) are two texts.
     """
     value, of_gold = read_value(answer), read_value(tidy_gold(gold)) if gold else None
     if isinstance(of_gold, Choice):
         return value.letters if isinstance(value, Choice) else None
-    return _write(value, answer, has_words=of_gold is not None and write_value(of_gold) is None)
+    text = _write(value, answer, has_words=of_gold is not None and write_value(of_gold) is None)
+    if text or isinstance(value, Words) or not gold or _write(of_gold, gold, has_words=True):
+        return text
+    return spell(answer) if _is_gold(value, answer) else None
 
 
 def _write(value: Value | None, answer: str, *, has_words: bool = False) -> str | None:

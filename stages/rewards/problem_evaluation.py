@@ -176,15 +176,15 @@ def number_answers(
 ) -> tuple[Int[np.ndarray, " sample"], Bool[np.ndarray, " answer"]]:
     """Number of each sample's answer, `UNREADABLE` without one; whether each number is right.
 
-    Answers are grouped by value without the gold answer, which a vote does not know either.
+    Answers are grouped by `answer_checker.read_answer`, without the gold answer, which a vote does
+    not know either. It leaves units out: `5 km` and `5 m`, of which one is right, are two answers.
     """
-    numbers: dict[str, int] = {}
+    numbers: dict[tuple[str | None, bool], int] = {}
     answer_numbers = [
-        UNREADABLE if answer is None else numbers.setdefault(answer, len(numbers))
-        for answer in answers
+        UNREADABLE if key == (None, False) else numbers.setdefault(key, len(numbers))
+        for key in zip(answers, right, strict=True)
     ]
-    of_right = {answer for answer, is_right in zip(answers, right, strict=True) if is_right}
-    is_right = np.array([answer in of_right for answer in numbers], dtype=np.bool_)
+    is_right = np.array([is_right for _, is_right in numbers], dtype=np.bool_)
     return np.array(answer_numbers, dtype=np.int64), is_right
 
 

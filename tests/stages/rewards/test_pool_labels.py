@@ -236,6 +236,19 @@ def test_the_evaluation_of_four_samples_worked_by_hand():
     assert (result.even_correct, result.num_correct) == (2, 2)
 
 
+@pytest.mark.parametrize(("gold", "wrong"), [
+    ("3:30", "4:30"), ("May 5", "May 6"), ("2 or 3", "4 or 5"), ("5 ft 3 in", "5 ft 4 in"),
+    ("5 km", "5 m"),
+])  # fmt: skip
+def test_of_answers_that_are_compared_as_text_or_by_units_the_more_frequent_wins(gold, wrong):
+    for texts, wins in ([gold, gold, gold, wrong], 1.0), ([wrong, gold, wrong, wrong], 0.0):
+        pool = [row(i, text) for i, text in enumerate(texts)]
+        problem, share = judged_rows.prompt(gold=gold), texts.count(gold) / 4
+        result = evaluate_problem(problem, pool, pool[0], {}, ks=[1, 4], orders=ORDERS)
+        assert result.accuracy_at["majority"] == {"1": share, "4": wins}
+        assert (result.mean_accuracy, result.readable_rate) == (share, 1.0)
+
+
 def test_accuracies_of_each_temperature_are_those_of_its_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     no_gold = replace(judged_rows.prompt("q"), answer=None)
