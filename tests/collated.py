@@ -6,4 +6,4 @@ from stages.models import batch
 def collate(groups, row_tokens, pad_id, device):
     """Not packed; see `batch.micro_batches`."""
     rows = [[part] for group in groups for part in batch.row_parts(group, row_tokens)]
-    return batch.make_batch(rows, pad_id, device)
+    return batch.make_batch([rows], pad_id, device)

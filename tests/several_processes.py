@@ -92,6 +92,7 @@ class Trial:
         folder: Path | None = None,
         stop: int | None = None,
         max_tokens: int = 4096,
+        row_tokens: int = 64,
         **settings: Any,
     ) -> None:
         """`folder`: to go on from; after `stop` steps the state is saved there.
@@ -100,7 +101,8 @@ class Trial:
         """
         self.name, changes = CASES.get(loop, (loop, {}))
         self.schedule, self.engine, self.folder, self.stop = schedule, engine, folder, stop
-        self.max_tokens, self.settings = max_tokens, changes | settings
+        self.limits = {"max_tokens": max_tokens, "row_tokens": row_tokens}
+        self.settings = changes | settings
         for seed in (0, 1):  # before there are processes
             checkpoint(settings.get("family", "llama"), seed)
 
@@ -121,7 +123,7 @@ class Trial:
         unclipped = {"max_grad_norm": 1e9}  # a norm is a sum, whose order the processes change
         try:
             with mock.patch.dict(every_loop.RATE, unclipped):
-                for step in setup.steps(self.schedule, state=state, max_tokens=self.max_tokens):
+                for step in setup.steps(self.schedule, state=state, **self.limits):
                     history.append(step.metrics)
                     if len(history) == self.stop:
                         state.save(self.folder)

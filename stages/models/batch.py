@@ -188,7 +188,7 @@ def micro_batches(
     `max_tokens` bounds rows times longest row. Completions of a group share the prompt up to
     `row_tokens`; in a longer group each has its own copy. Groups share a row up to `pack_tokens`.
     `pad_id` fills the right of shorter rows. If N ranks train one model, each has an N-th of a
-    batch's rows, and `max_tokens` bounds the rows of one rank.
+    batch's groups, with all of their rows, and `max_tokens` bounds the rows of one rank.
     """
     world_size = sharding.get_world_size()
     # Entries with the same number of rows go together, so that rows times longest row is known.
@@ -201,8 +201,11 @@ def micro_batches(
             num_fitting = [max(1, compute.max_tokens // length) for length in lengths]
             lengths = [-(-compute.max_tokens // number) for number in num_fitting]
         for numbers in token_budget_batches(lengths, world_size * compute.max_tokens):
-            rows = [row for i in numbers for row in entries[i]]
-            yield make_batch(rows, pad_id, device, world_size)
+            rows_by_rank = [
+                [row for i in numbers[rank::world_size] for row in entries[i]]
+                for rank in range(world_size)
+            ]
+            yield make_batch(rows_by_rank, pad_id, device)
 
 
 def row_parts(group: Group, row_tokens: int) -> list[Group]:
@@ -230,16 +233,13 @@ def _make_rows(groups: Sequence[Group], compute: ComputeConfig) -> Iterator[list
             yield [[part] for part in row]
 
 
-def make_batch(
-    rows: Sequence[Row], pad_id: int, device: torch.device, world_size: int = 1
-) -> Batch:
-    """Tensors of a batch with these rows, dealt to `world_size` ranks.
+def make_batch(rows_by_rank: Sequence[Sequence[Row]], pad_id: int, device: torch.device) -> Batch:
+    """Tensors of a batch with these rows: all ranks' completions, the input of this rank's rows.
 
     A row is a sequence of groups; a group is its prompt and then its completions.
     """
-    rows_by_rank = [rows[rank::world_size] for rank in range(world_size)]
     groups_by_rank = [[group for row in part for group in row] for part in rows_by_rank]
-    rank = sharding.get_rank() if world_size > 1 else 0
+    rank = sharding.get_rank() if len(rows_by_rank) > 1 else 0
     groups, rows = [group for part in groups_by_rank for group in part], rows_by_rank[rank]
     assert all(group.prompt_ids and all(group.completions) for group in groups), "an empty row"
     plain = all(len(row) == 1 and len(row[0].completions) == 1 for row in rows)

@@ -71,9 +71,9 @@ def check_forward(model: PreTrainedModel, *, shared: bool) -> None:
     separate rows, whatever padding comes after them. A language model's logits have to be the
     output layer applied to these hidden states.
     """
-    separate = make_batch(ROWS, 0, model.device)
+    separate = make_batch([ROWS], 0, model.device)
     with eval_no_grad(model), torch.autocast(model.device.type, enabled=False):
-        batch = make_batch([GROUPS] if shared else ROWS, 1, model.device)
+        batch = make_batch([[GROUPS] if shared else ROWS], 1, model.device)
         try:
             hidden = compute_hidden_states(model, batch)[batch.predict_index]
         except torch.OutOfMemoryError:
@@ -99,7 +99,7 @@ def check_training(model: PreTrainedModel) -> None:
     `prepare_model` switches off dropout that modules hold. Falcon reads it from its configuration
     instead, and some routers of experts add noise.
     """
-    batch = make_batch(ROWS, 0, model.device)
+    batch = make_batch([ROWS], 0, model.device)
     devices = [model.device] if model.device.type == "cuda" else []
     with (
         eval_no_grad(model),

@@ -465,7 +465,7 @@ def _batch(scale: Scale, lengths: list[int], device: torch.device) -> Batch:
         )
         for i, n in enumerate(lengths)
     ]
-    return make_batch([[group] for group in groups], 0, device)
+    return make_batch([[[group] for group in groups]], 0, device)
 
 
 def _speed(name: str, rate: float, target: int | None) -> Measurement:

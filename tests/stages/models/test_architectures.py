@@ -253,7 +253,7 @@ def test_positions_that_a_long_neighbour_would_change_end_before(name, tmp_path)
     with pytest.raises(ValueError, match="12 tokens, found one of 13"):
         logprobs(model, short, long)
     # A packed row may be longer: positions start anew.
-    packed, *_ = Policy(model)(make_batch([[short, whole]], PAD, CPU), temperature=1.0)
+    packed, *_ = Policy(model)(make_batch([[[short, whole]]], PAD, CPU), temperature=1.0)
     torch.testing.assert_close(packed, logprobs(model, short, whole))
     sampler = TransformersSampler(model=model, eos_ids=frozenset(), pad_id=PAD, max_batch=8)
     with pytest.raises(ValueError, match="13 tokens, the engine has 12"):
