@@ -218,7 +218,7 @@ def load(
         max_length = limits.max_tokens
     else:
         prompts = list(lines.read_lines(rows.PROMPTS / "train.jsonl", Prompt))
-        teacher.check_answers(prompts, chosen)
+        teacher.check_golds(prompts, chosen)
         max_length = sizes.max_new_tokens + max(
             (len(each.prompt_ids) for each in prompts), default=0
         )
@@ -280,7 +280,8 @@ def load(
         reward = rollout_rewards.load_reward(
             row.source, run.seed, compute, device, sizes.max_new_tokens
         )
-    checked = None if prompts[0].answer is None else rollout_rewards.check_answers
+    has_golds = all(prompt.answer is not None for prompt in prompts)
+    checked = rollout_rewards.check_answers if has_golds else None
     task = Task(prompts=prompts, reward=reward, check_answers=checked)
     if chosen.teacher_reads_solution:
         demonstrations = lines.read_lines(row.source / "demonstrations.jsonl", Demonstration)

@@ -284,11 +284,12 @@ class Method(Params):
     def trains_on_zero_advantages(self) -> bool:
         """Whether completions with advantage 0 are passed through the model.
 
-        True if another term of the loss has a gradient there, or a teacher gives each token an
-        advantage.
+        True if another term of the loss has a gradient there, as the KL in `kl_penalty`, or may
+        have one, as a surrogate of yours, or if a teacher gives each token an advantage.
         """
         has_other_term = self.kl == "loss" or self.entropy_coef > 0 or self.positive_nll_coef > 0
-        return has_other_term or self.has_teacher
+        is_penalised = self.surrogate == "kl_penalty" or get_own_word(self.surrogate) is not None
+        return has_other_term or is_penalised or self.has_teacher
 
     @property
     def has_teacher(self) -> bool:

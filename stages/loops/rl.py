@@ -42,6 +42,7 @@ from stages.loops.method import Method, PpoConfig, RlConfig, Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.state import State
 from stages.loops.work import Step
+from stages.models import sharding
 from stages.models.batch import Batch, eval_no_grad
 from stages.models.policy import Policy, TokenLogprobs
 from stages.optim import step_optimizer
@@ -361,7 +362,9 @@ class Trainer:
             return calls[-1]
 
         def reward(batch: Rollouts) -> CompletionRewards:
-            rewards, limit = task.reward(batch), config.max_new_tokens
+            limit = config.max_new_tokens
+            # A reward need not be a function of the text: the ranks learn from the same rewards.
+            rewards = sharding.broadcast_from_rank0(task.reward(batch))
             return subtract_length_penalties(rewards, batch, self.settings.method, limit)
 
         experience = sample_and_reward(draw, reward, prompts, config, self.settings.method)
@@ -400,7 +403,8 @@ class Trainer:
 
         A completion with advantage 0 is left out of the optimizer step's forward and backward
         passes, unless another term of the loss (KL, entropy, negative log-likelihood) has a
-        gradient there.
+        gradient there. Metrics of these passes (`entropy`, `kl/old`, `clip_fraction`) are means
+        over the tokens of those that remain.
         """
         method, task = self.settings.method, self.task
         batch, rewards, used = experience.rollouts, experience.rewards, experience.used

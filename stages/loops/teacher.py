@@ -56,15 +56,16 @@ def check_source(on: str, method: Method) -> None:
         )
 
 
-def check_answers(prompts: Sequence[Prompt], method: Method) -> None:
-    """Raise a ValueError if `reward_coef` weights verdicts but prompts have no gold answers."""
+def check_golds(prompts: Sequence[Prompt], method: Method) -> None:
+    """Raise a ValueError if the method weights verdicts but prompts have no gold answers."""
     without = [prompt.id for prompt in prompts if prompt.answer is None]
-    if method.has_teacher and method.reward_coef and without:
-        raise ValueError(
-            f"reward_coef {method.reward_coef} weights the answer checker's verdicts: expected a "
-            f"gold answer of each prompt, found none of {len(without)} of {len(prompts)}, such as "
-            f"'{without[0]}'. Set reward_coef to 0"
-        )
+    for name in ("reward_coef", "positive_nll_coef"):
+        if (coef := getattr(method, name)) and without:
+            raise ValueError(
+                f"{name} {coef} weights the answer checker's verdicts: expected a gold answer of "
+                f"each prompt, found none of {len(without)} of {len(prompts)}, such as "
+                f"'{without[0]}'. Set {name} to 0"
+            )
 
 
 def show_solutions(

@@ -62,8 +62,9 @@ def split_problems(
     """Problems by split, in their order.
 
     Raises:
-        ValueError: a split would be empty, or the source has a test split (`has_test`) and none of
-            the problems is of it: others would be reported in its place.
+        ValueError: a split would be empty; only some problems of the dev or test split have gold
+            answers; or the source has a test split (`has_test`) and none of the problems is of it:
+            others would be reported in its place.
     """
     everything = list(problems)
     if has_test and all(problem.split != "test" for problem in everything):
@@ -94,6 +95,14 @@ def split_problems(
             f"questions, leave the split(s) {', '.join(empty)} empty ({len(by_split['test'])} are "
             f"of the test). Use more problems, or change `data.shares`."
         )
+    for name in ("dev", "test"):
+        num_gold = sum(problem.answer is not None for problem in by_split[name])
+        if 0 < num_gold < (number := len(by_split[name])):
+            raise ValueError(
+                f"policies are compared on problems of one kind: expected a gold answer of all "
+                f"problems of split {name} or of none, found {num_gold} with one and "
+                f"{number - num_gold} without. Leave one of the two out of `data.source`"
+            )
     return by_split
 
 

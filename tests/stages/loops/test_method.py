@@ -8,10 +8,11 @@ from pathlib import Path
 
 import presets
 import pytest
+import torch
 from ruamel.yaml import YAML
 from tiny_rollouts import OPTIM, make_prompts
 
-from stages.loops import episodes, teacher
+from stages.loops import episodes, rl, teacher
 from stages.loops.method import GroupRlConfig, Method, PpoConfig, Settings, check_sizes
 from stages.loops.rollout_rewards import check_reward
 from stages.train_rl import GrpoTraining, PpoTraining
@@ -61,9 +62,10 @@ def check_in_environment(name):
     episodes.check_method(presets.method(name))
 
 
-def check_verdicts(coef, answer):
-    prompts = [replace(row, answer=answer) for row in make_prompts(2)]
-    teacher.check_answers(prompts, presets.method("opd", reward_coef=coef))
+def check_verdicts(preset, changes, answer):
+    first, second = make_prompts(2)
+    prompts = [replace(first, answer="4"), replace(second, answer=answer)]
+    teacher.check_golds(prompts, presets.method(preset, **changes))
 
 
 CHECKS = {
@@ -109,3 +111,16 @@ def test_a_step_may_need_as_many_prompts_as_its_rounds_of_sampling_and_lags_at_m
         method = Method(max_rounds=rounds)
         assert Settings(config=sizes(method), method=method, seed=0).max_prompts() == 16 * rounds
     assert [Method(staleness=2).lag(index) for index in range(4)] == [0, 1, 2, 2]
+
+
+@pytest.mark.parametrize("name", [*rl.CHOICES["surrogate"], "own/mine"])
+def test_a_completion_without_an_advantage_is_left_out_only_if_it_has_no_gradient(name):
+    method = Method(surrogate=name, kl="none")
+    if name == "own/mine":
+        assert method.trains_on_zero_advantages()
+        return
+    new = torch.tensor([[-1.0, -2.0, -0.5]], requires_grad=True)
+    old, zeros, mask = torch.tensor([[-1.2, -1.0, -0.6]]), torch.zeros(1, 3), torch.ones(1, 3) > 0
+    losses, _ = rl.apply_choice("surrogate", method, new, old, zeros, mask)
+    losses.sum().backward()
+    assert method.trains_on_zero_advantages() == bool((new.grad != 0).any())

@@ -243,6 +243,20 @@ def test_a_split_without_problems_is_refused(count, shares, has_test, words):
         splitting.split_problems(sums(count), shares, has_test=has_test)
 
 
+def test_a_dev_or_test_split_of_which_only_some_problems_have_gold_answers_is_refused():
+    rows = sums(300)
+    without = [replace(row, answer=None) for row in rows]
+    for name in ("dev", "test"):
+        fixed = [replace(row, split=name, id=f"{name}-{row.id}") for row in rows[:9]]
+        mixed = [*without[:1], *fixed, replace(fixed[0], id="x", question="?", answer=None)]
+        with pytest.raises(ValueError, match=rf"split {name} or of none, found 9 with one and 1 "):
+            splitting.split_problems([*rows[9:], *mixed], SHARES)
+    assert len(splitting.split_problems(without, SHARES)["test"]) > 0
+    # Conversations to imitate beside problems that have splits of their own.
+    splits = {name: [replace(row, split=name) for row in rows[:9]] for name in ("dev", "test")}
+    splitting.split_problems([*rows[9:99], *without[99:], *splits["dev"], *splits["test"]], SHARES)
+
+
 @pytest.mark.parametrize(("turns", "expected"), TABLES["openings"].items())
 def test_a_conversation_opens_with_what_stands_before_the_first_answer(turns, expected):
     assert splitting.opening(read_turns(turns)) == expected
