@@ -338,7 +338,8 @@ def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
 def read_turns(values: Mapping[str, Any], columns: Columns, ignore: Sequence[str]) -> list[Turn]:
     """Turns of a row: system message, conversation, and the reply, if there is one.
 
-    A reply that is only the gold answer is dropped: SFT would teach to leave the working out.
+    A reply that is only the gold answer is dropped: SFT would teach to leave the working out. A row
+    without a gold answer needs a reply, if a column has replies.
     RejectedError for two different replies, of which one would be lost.
     """
     key = next(key for key in ("messages", "question", "user") if key in values)
@@ -349,12 +350,14 @@ def read_turns(values: Mapping[str, Any], columns: Columns, ignore: Sequence[str
         text = raw_rows.check_text(values.get("assistant") or "", str(columns.assistant)).strip()
         calls = tool_calls.read_calls(values["calls"], str(columns.calls))
         return [*turns, Turn("assistant", text, calls=calls)]
-    field = "assistant" if values.get("solution") in (None, "") else "solution"
-    value, name = values.get(field), str(getattr(columns, field))
+    field = "assistant" if columns.solution is None else "solution"
+    value, name = values.get(field), getattr(columns, field)
     if value and isinstance(value, list | dict):
-        reply = conversations.read_conversation(value, name, ignore)
-        return conversations.join(turns, reply, name)
-    text = "" if value in (None, []) else raw_rows.check_text(value, name)
+        reply = conversations.read_conversation(value, str(name), ignore)
+        return conversations.join(turns, reply, str(name))
+    text = "" if value in (None, []) else raw_rows.check_text(value, str(name))
+    if not text.strip() and name is not None and columns.answer is None:
+        raise RejectedError(f"empty reply: '{name}' holds no text, and there is no gold answer")
     conversations.check_reply(text)
     is_gold = text.strip() == str(values.get("answer")).strip() and extract_answer(text) is None
     text = _CALCULATOR.sub("", text).strip()
