@@ -140,9 +140,10 @@ def keep_rows(rows: Rows, where: Mapping[str, Where]) -> Rows:
 
 
 def _is_wanted(value: Any, wanted: Where) -> bool:
-    """Whether a value is one of those wanted, or the same flag as a word or a digit.
+    """Whether a value is one of those wanted, or the same flag or number in another spelling.
 
-    A null matches only null, not `false`: it may be unknown.
+    A null matches only null, not `false`: it may be unknown. Two texts are compared as texts: `007`
+    is not `7`.
     """
     if isinstance(wanted, list):
         return any(_is_wanted(value, candidate) for candidate in wanted)
@@ -150,7 +151,11 @@ def _is_wanted(value: Any, wanted: Where) -> bool:
         return value is None or value == ""
     if isinstance(wanted, bool):
         return read_flag(value) is wanted
-    return to_text(value).strip().lower() == to_text(wanted).strip().lower()
+    first, second = (to_text(each).strip().lower() for each in (value, wanted))
+    are_texts = isinstance(value, str) and isinstance(wanted, str)
+    if are_texts or read_number(first) is None or read_number(second) is None:
+        return first == second
+    return Decimal(first) == Decimal(second)
 
 
 @cache
