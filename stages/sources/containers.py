@@ -488,7 +488,12 @@ def _words_in(name: str) -> list[str]:
 
 
 def _read_table(path: Path, name: str, lines: Iterable[tuple[int, bytes]]) -> Rows:
-    """Rows of a table with a header and commas, semicolons or tabs; each value is text."""
+    """Rows of a table with a header and commas, semicolons or tabs; each value is text.
+
+    Raises:
+        ValueError: the first line is no header.
+        csv.Error: a quote is not closed, or between tabs a text in quotes holds whole rows.
+    """
     texts = (line.decode("utf-8", "surrogateescape") for _, line in lines)
     header = next(texts)
     delimiter = max(",;\t", key=header.count)
@@ -510,6 +515,9 @@ def _read_table(path: Path, name: str, lines: Iterable[tuple[int, bytes]]) -> Ro
         shown = delimiter.join(values)
         if not values:
             continue
+        parts = shown.split("\n") if delimiter == "\t" else []  # often written without quotes
+        if len(parts) > 1 and all(part.strip().count("\t") == len(columns) - 1 for part in parts):
+            raise csv.Error(f"lines {line} to {number - 1}, which have a value in each column")
         commas = filter(DECIMAL_COMMA.fullmatch, values if delimiter == ";" else ())
         if _NO_UTF8.search(shown):
             reason = NO_UTF8
