@@ -2,7 +2,7 @@ r"""Unread columns of a file: they are listed, or the file is refused with the w
 
 | an unread column holds | becomes of the file |
 |---|---|
-| five words or more in most rows, or the same sentence in all | refused |
+| five words or more in most rows that say anything, or the same sentence in all | refused |
 | messages; a schema or a call of a tool; a picture, sound or film; what Python prints | refused |
 | anything under a name by which columns are found, or that guards (columns.yaml) | refused |
 | `test`, or a flag that says so, under a name of splits | refused |
@@ -33,6 +33,7 @@ from stages.sources.columns import MISSING, NAMES, parse_nested, read_number
 from stages.sources.containers import RawRow
 from stages.sources.pair_checks import is_score, says_of_side
 from stages.sources.quarantine import RejectedError
+from stages.sources.raw_rows import PLACEHOLDERS
 from stages.sources.splitting import normalise_question
 
 NUM_SAMPLE = 200
@@ -84,15 +85,29 @@ class _Column:
     row: RawRow
     sample: Any
     """First long text that no read column repeats, else the first value; `row`: its row."""
-    num_rows: int = 0
     num_texts: int = 0
     """Rows with such a text."""
+    num_others: int = 0
+    """Rows that say something shorter, other than a placeholder and what is read."""
     values: Counter[str] = field(default_factory=Counter)
     """Counts of the values in lower case."""
     num_values: int = 0
     is_number: bool = True
     most_items: int = 0
     """Items of the longest list that was counted; 0: all values are single."""
+
+    def count_row(self, row: RawRow, value: Any, row_texts: "_ReadTexts") -> None:
+        """Count a row by whether its value has a long text that no read column repeats."""
+        texts = (part for part in _inside(parse_nested(value)) if isinstance(part, str))
+        texts = (text for text in texts if count_words(text) >= MIN_WORDS)
+        text = next((text for text in texts if not row_texts.has(text)), None)
+        if text is None:
+            is_placeholder = str(value).strip().lower() in PLACEHOLDERS | columns_of.NOTHING
+            self.num_others += not (is_placeholder or row_texts.repeats(value))
+            return
+        if self.num_texts == 0:
+            self.row, self.sample = row, text
+        self.num_texts += 1
 
     def count(self, value: Any) -> None:
         """Count a value: the row's, or an item of its list."""
@@ -184,38 +199,31 @@ class Unread:
                 self.names[name] = None
             if columns_of.is_empty(value) or self._is_ignored(name):
                 continue
-            column = self._columns.setdefault(name, _Column(row, value))
             row_texts = row_texts or _ReadTexts(row.fields, self.paths)
-            scalars = {path: mark for path, mark in _list_scalars(name, value)
-                       if path not in self.ignore and not columns_of.is_empty(mark)}  # fmt: skip
-            for path, mark in scalars.items():
-                self._count(row, path, mark)
-            column.num_rows += name not in scalars
             if why := self._find_meaning(row, name, value, row_texts):
                 self.refuse(row, name, value, why)
-            texts = (part for part in _inside(parse_nested(value)) if isinstance(part, str))
-            texts = (text for text in texts if count_words(text) >= MIN_WORDS)
-            text = next((text for text in texts if not row_texts.has(text)), None)
-            if text is not None:
-                if column.num_texts == 0:
-                    column.row, column.sample = row, text
-                column.num_texts += 1
+            for path, part in _list_parts(name, value).items():
+                if path not in self.ignore and not columns_of.is_empty(part):
+                    column = self._columns.setdefault(path, _Column(row, part))
+                    column.count_row(row, part, row_texts)
+                    self._count(row, path, part, column)
 
-    def _count(self, row: RawRow, path: str, mark: Any) -> None:
+    def _count(self, row: RawRow, path: str, part: Any, column: _Column) -> None:
         """Count a single value, or each item of a short list."""
-        column = self._columns.setdefault(path, _Column(row, mark))
-        column.num_rows += 1
-        if isinstance(mark, list):
-            column.most_items = max(column.most_items, len(mark))
-        elif self.refuse_tests and columns_of.says_test(path, mark):
-            self.refuse(row, path, mark, "says that the row is not to be trained on")
+        items = part if isinstance(part, list) and len(part) <= MAX_ITEMS else [part]
+        if not all(isinstance(item, str | bool | int | float) for item in items):
+            return
+        if isinstance(part, list):
+            column.most_items = max(column.most_items, len(part))
+        elif self.refuse_tests and columns_of.says_test(path, part):
+            self.refuse(row, path, part, "says that the row is not to be trained on")
         elif path in self.where or says_of_side(path, self.sides):
             pass
-        elif columns_of.says_invalid(path, mark):
+        elif columns_of.says_invalid(path, part):
             others = "true" if columns_of.find_mark(path) == "valid" else "[false, null]"
             others = f"where: {{{path}: {others}}} keeps rows that say so"
-            self.refuse(row, path, mark, f"says that the row is not valid ({others})")
-        for item in mark if isinstance(mark, list) else [mark]:
+            self.refuse(row, path, part, f"says that the row is not valid ({others})")
+        for item in items:
             column.count(item)
 
     def _list_unread(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -271,7 +279,7 @@ class Unread:
         for name, column in self._columns.items():
             if name in refused or name in self.where or (self.are_choices and name in _GOLDS):
                 continue
-            if 2 * column.num_texts > column.num_rows or _is_sentence(column):
+            if column.num_texts > column.num_others or _is_sentence(column):
                 refused[name] = (column.row, column.sample, "holds text")
             elif counts := self._weigh(name, column):
                 refused[name] = (column.row, column.sample, "may say which rows are good")
@@ -314,7 +322,7 @@ class Unread:
             is_other = (are_ids or is_large) and not is_score(name.rpartition(".")[2])
             return [] if is_other or len(counts) < 2 else counts
         are_bad = all(word in _BAD or columns_of.read_flag(word) is False for word in column.values)
-        are_two = len(counts) == 2 and column.num_rows >= MIN_ROWS and column.most_items < 2
+        are_two = len(counts) == 2 and column.num_values >= MIN_ROWS and column.most_items < 2
         is_verdict = len(counts) > 1 and _has_verdict(column)
         return counts if are_bad or are_two or is_verdict else []
 
@@ -404,15 +412,11 @@ def _show_share(name: str, column: _Column, counts: Sequence[tuple[str, int]]) -
     return f"{share}: where: " + " or ".join(f"{{{path}: {value}}}" for value in values)
 
 
-def _list_scalars(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Single values and short lists of them, with their paths; of an object, one level down."""
-    parsed, parts = parse_nested(value), {name: value}
-    if parsed and isinstance(parsed, Mapping):
-        parts = {f"{name}.{key}": part for key, part in parsed.items()}
-    for path, part in parts.items():
-        items = part if isinstance(part, list) and len(part) <= MAX_ITEMS else [part]
-        if all(isinstance(item, str | bool | int | float) for item in items):
-            yield path, part
+def _list_parts(name: str, value: Any) -> Mapping[str, Any]:
+    """The value, or the values of an object, with their paths."""
+    parsed = parse_nested(value)
+    is_filled = isinstance(parsed, Mapping) and parsed
+    return {f"{name}.{key}": part for key, part in parsed.items()} if is_filled else {name: value}
 
 
 def _inside(value: Any) -> Iterator[Any]:
