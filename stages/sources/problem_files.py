@@ -160,7 +160,7 @@ def parse_splits(
         note_reading(report, columns, split)
         unread = Unread(
             columns.used().values(), source.ignore, where=source.where, gold=columns.answer,
-            is_imitated=_imitates(columns, sample), are_choices=columns.choices is not None,
+            choices=columns.choices, is_imitated=_imitates(columns, sample),
         )  # fmt: skip
         parse = partial(
             parse_problem, columns=columns, split=split, ignore=source.ignore, gold_forms=gold_forms

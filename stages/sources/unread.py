@@ -29,6 +29,7 @@ from typing import Any
 
 from stages.records.problems import BadRow
 from stages.sources import columns as columns_of
+from stages.sources.choices import read_choices
 from stages.sources.columns import MISSING, NAMES, parse_nested, read_number
 from stages.sources.containers import RawRow
 from stages.sources.pair_checks import is_score, says_of_side
@@ -139,8 +140,8 @@ class Unread:
 
     def __init__(  # noqa: PLR0913
         self, expressions: Iterable[str], ignore: Collection[str] = (), *,
-        where: Collection[str] = (), gold: str | None = None, is_imitated: bool = False,
-        are_choices: bool = False, lacks_prompt: bool = False, sides: Collection[str] = (),
+        where: Collection[str] = (), gold: str | None = None, choices: str | None = None,
+        is_imitated: bool = False, lacks_prompt: bool = False, sides: Collection[str] = (),
     ) -> None:  # fmt: skip
         """Watch the columns that no expression reads.
 
@@ -149,15 +150,15 @@ class Unread:
             ignore: Columns, and paths into them, that may be dropped.
             where: Columns by which rows are kept: their values say nothing more of which are good.
             gold: The column of the gold answer; None: nothing is compared with one.
+            choices: The column of the choices of which the gold answer is one.
             is_imitated: Whether replies are imitated, so that it counts whether they are good.
-            are_choices: Whether the gold answer is one of choices, of which letter and text differ.
             lacks_prompt: Whether no column is the prompt, so that one of short texts may be it.
             sides: Words of columns of an answer that may be invalid without harm to its row.
         """
         self.expressions = [*expressions]
         self.paths = [name for each in self.expressions for name in columns_of.names_in(each)]
         self.ignore, self.where, self.gold = frozenset(ignore), frozenset(where), gold
-        self.is_imitated, self.are_choices = is_imitated, are_choices
+        self.is_imitated, self.choices = is_imitated, choices
         self.lacks_prompt, self.sides, self.refuse_tests = lacks_prompt, frozenset(sides), True
         self.names = dict[str, None]()
         self._columns = dict[str, _Column]()
@@ -202,11 +203,34 @@ class Unread:
             row_texts = row_texts or _ReadTexts(row.fields, self.paths)
             if why := self._find_meaning(row, name, value, row_texts):
                 self.refuse(row, name, value, why)
+            is_same = self._repeats_gold(row.fields, name, value)
+            if is_same is False:
+                self.refuse(row, name, value, f"says another answer than '{self.gold}'")
+            if is_same is not None and self.choices is not None:
+                continue
             for path, part in _list_parts(name, value).items():
                 if path not in self.ignore and not columns_of.is_empty(part):
                     column = self._columns.setdefault(path, _Column(row, part))
                     column.count_row(row, part, row_texts)
-                    self._count(row, path, part, column)
+                    if is_same is None:
+                        self._count(row, path, part, column)
+
+    def _repeats_gold(self, fields: Mapping[str, Any], name: str, value: Any) -> bool | None:
+        """Whether a second gold answer is the row's, or the same choice; None: it is not one."""
+        if self.gold is None or name not in _GOLDS or name in self.where:
+            return None
+        with suppress(RejectedError):  # a bad row is recorded with its line
+            gold = columns_of.evaluate(fields, self.gold)
+            text, other = _gold_text(gold), _gold_text(value)
+            if text is None or other is None:
+                return None
+            listed = MISSING if self.choices is None else columns_of.evaluate(fields, self.choices)
+            if listed is MISSING or listed is None:
+                return columns_of.say_the_same(text, other)
+            choices = read_choices(listed, str(self.choices))
+            golds, others = (choices.read_gold(each).values() for each in (gold, value))
+            return not {*golds}.isdisjoint(others)
+        return None
 
     def _count(self, row: RawRow, path: str, part: Any, column: _Column) -> None:
         """Count a single value, or each item of a short list."""
@@ -248,12 +272,6 @@ class Unread:
         """Reason to refuse a file because of a single value, or None."""
         key, is_column, parsed = name.rpartition(".")[2], name in row.fields, parse_nested(value)
         lowered, is_gold = key.lower(), key in _GOLDS and is_column and name not in self.where
-        if is_gold and self.gold is not None and not self.are_choices:
-            gold, candidate = None, _gold_text(value)
-            with suppress(RejectedError):  # a bad row is recorded with its line
-                gold = _gold_text(columns_of.evaluate(row.fields, self.gold))
-            is_other = gold and candidate and not columns_of.say_the_same(gold, candidate)
-            return f"says another answer than '{self.gold}'" if is_other else None
         if lowered in _EXACT and self.gold is not None:
             return None if columns_of.says_nothing_exact(value) else "bears on the gold answer"
         if is_printed(value):
@@ -277,7 +295,7 @@ class Unread:
         """Raise the ValueError that names every column that is refused."""
         refused, shares = dict(self._refused), list[str]()
         for name, column in self._columns.items():
-            if name in refused or name in self.where or (self.are_choices and name in _GOLDS):
+            if name in refused or name in self.where:
                 continue
             if column.num_texts > column.num_others or _is_sentence(column):
                 refused[name] = (column.row, column.sample, "holds text")
