@@ -21,7 +21,7 @@ from stages.records.transcripts import render_question, show_turn
 from stages.rewards.final_answer import extract_answer
 from stages.sources import columns as columns_of
 from stages.sources import containers, conversations, raw_rows, splitting, tool_calls
-from stages.sources.choices import GoldForm, count_gold_forms, read_choices
+from stages.sources.choices import GoldForm, check_listed, count_gold_forms, read_choices
 from stages.sources.columns import MISSING, Columns
 from stages.sources.containers import RawRow, Rows, pick_split
 from stages.sources.dataset_card import NAME as CARD_NAME
@@ -281,6 +281,7 @@ def parse_problem(
     if columns.answer is not None:
         answer = raw_rows.check_answer(values["answer"], columns.answer, is_choice=has_choices)
         answer = _add_unit(answer, values.get("unit"), columns.unit)
+        check_listed(answer, str(columns.question), fields)
     if has_choices:
         choices = read_choices(values["choices"], str(columns.choices))
         turns = [*turns[:-1], choices.ask(turns[-1])]
