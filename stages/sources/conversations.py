@@ -110,6 +110,16 @@ def read_conversation(
         raise RejectedError(str(error)) from error
 
 
+def read_question(value: Any, what: str, ignore: Collection[str]) -> list[Turn]:
+    """As `read_conversation`; RejectedError for a list of several texts: all may be the user's."""
+    if isinstance(value, list) and len(value) > 1 and all(isinstance(text, str) for text in value):
+        raise RejectedError(
+            f"several texts: '{what}' should be one, or messages with roles, is {value!r:.60}: "
+            f"name one, as {what}.0, or write each as a message with its role"
+        )
+    return read_conversation(value, what, ignore)
+
+
 def is_reply(turn: Turn) -> bool:
     """Whether the turn is the assistant's."""
     return turn.role == "assistant"
