@@ -266,7 +266,8 @@ def parse_problem(
         RejectedError: the row lacks a column, or has one of an unexpected type.
     """
     values = read_values(fields, columns)
-    turns = read_turns(values, columns, ignore)
+    tools = tool_calls.read_tools(values.get("tools"), str(columns.tools))
+    turns = tool_calls.drop_nulls(read_turns(values, columns, ignore), tools)
     reply = solution = None
     if conversations.is_reply(turns[-1]):
         *turns, reply = turns
@@ -276,7 +277,6 @@ def parse_problem(
         raise RejectedError("no question: results of tools, and no turn of the user")
     if reply is not None and reply.is_imitated:
         solution, reply = show_turn(reply), None if reply.is_text else reply
-    tools = tool_calls.read_tools(values.get("tools"), str(columns.tools))
     answer, has_choices = None, values.get("choices") is not None
     if columns.answer is not None:
         answer = raw_rows.check_answer(values["answer"], columns.answer, is_choice=has_choices)

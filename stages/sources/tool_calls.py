@@ -10,9 +10,11 @@ RejectedError.
 """
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from stages.records.problems import ToolCall
+from stages.records.problems import ToolCall, Turn
 from stages.sources import columns, raw_rows
 from stages.sources.quarantine import RejectedError
 
@@ -79,6 +81,43 @@ def _read_call(call: Any) -> ToolCall:
         raise RejectedError(f"tool call: {expected} and are {arguments!r:.60}")
     number = call.get("id")
     return ToolCall(name, to_json(arguments), None if number is None else str(number))
+
+
+def drop_nulls(turns: Sequence[Turn], tools: str | None) -> list[Turn]:
+    """Turns whose calls have no null that the schema of their tool, if it lists arguments, forbids.
+
+    In a columnar file each call has the arguments of all calls, filled with null, and so have rows
+    that were saved from it as JSON lines.
+    """
+    functions = [tool["function"] for tool in json.loads(tools or "[]")]
+    schemas = {function["name"]: function.get("parameters") for function in functions}
+
+    def drop(call: ToolCall) -> ToolCall:
+        schema, arguments = schemas.get(call.name), json.loads(call.arguments)
+        if not isinstance(schema, dict) or None not in arguments.values():
+            return call
+        if not isinstance(listed := schema.get("properties"), dict):
+            return call
+        kept = {key: value for key, value in arguments.items() if value is not None
+                or (_may_be_null(listed[key]) if listed.get(key) is not None
+                    else schema.get("additionalProperties"))}  # fmt: skip
+        return replace(call, arguments=to_json(kept))
+
+    return [
+        replace(turn, calls=tuple(map(drop, turn.calls)), answers=answered and drop(answered))
+        for turn in turns
+        for answered in (turn.answers,)
+    ]
+
+
+_TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object"})
+"""Types of JSON schemas other than null."""
+
+
+def _may_be_null(schema: Any) -> bool:
+    """Whether the schema of an argument does not forbid null."""
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    return not isinstance(kind, str) or kind not in _TYPES or bool(schema.get("nullable"))
 
 
 def _parse(value: Any, what: str) -> Any:
