@@ -304,8 +304,7 @@ def encode_rows(
         completions.append([[*ids, end] for ids in written])
         name = model.config.name_or_path or "the model"
         model_tokenizer.check_ids(completions[-1], tokenizer, size, name)
-    config = model.config.get_text_config(decoder=True)
-    limit = rope_limit.get_rope_limit(config) or getattr(config, "max_position_embeddings", None)
+    limit = rope_limit.get_num_positions(model.config)
     for number, (prompt, *ids) in enumerate(zip(prompts, *completions, strict=True)):
         length = len(prompt.prompt_ids) + max(map(len, ids))
         if not prompt.prompt_ids:

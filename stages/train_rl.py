@@ -50,7 +50,7 @@ from stages.loops.method import (
 )
 from stages.loops.rollouts import RlModels, Task
 from stages.loops.run import Run
-from stages.models import model_tokenizer, policy, row_policy, scalar_head, size
+from stages.models import model_tokenizer, policy, rope_limit, row_policy, scalar_head, size
 from stages.models.device import setup
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
@@ -286,7 +286,9 @@ def load(
     if chosen.teacher_reads_solution:
         demonstrations = lines.read_lines(row.source / "demonstrations.jsonl", Demonstration)
         begin_id: Any = tokenizer.bos_token_id
-        shown = teacher.show_solutions(prompts, demonstrations, begin_id)
+        positions = rope_limit.get_num_positions(model.config)
+        limit = None if positions is None else positions - sizes.max_new_tokens
+        shown = teacher.show_solutions(prompts, demonstrations, begin_id, limit)
         prompts = [prompt for prompt in prompts if prompt.id in shown]
         task = replace(task, prompts=prompts, teacher_prompts=shown)
     return models, task, settings, tokenizer

@@ -88,7 +88,8 @@ class TransformersSampler:
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample`; refuses more tokens than the model has positions."""
         limits = token_limits(max_new_tokens, prompts)
-        check_requests(prompts, limits, self._num_positions(), num_samples, temperature)
+        positions = rope_limit.get_num_positions(self.model.config)
+        check_requests(prompts, limits, positions, num_samples, temperature)
         cached = self._find_rows(prompts)
         # Longest first: an out-of-memory error comes at once, and batches pad little. Prompts that
         # continue cached rows come before all others, so that their rows stay cached.
@@ -118,7 +119,8 @@ class TransformersSampler:
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> Iterator[tuple[int, list[float]]]:
         """See `stages.sampler.Engine.next_logprobs`; refuses what `sample` refuses."""
-        check_requests(prompts, token_limits(0, prompts), self._num_positions())
+        positions = rope_limit.get_num_positions(self.model.config)
+        check_requests(prompts, token_limits(0, prompts), positions)
         for numbers in token_budget_batches([*map(len, prompts)], self.max_tokens):
             inputs = pad_left([prompts[i] for i in numbers], self.pad_id, self.model.device)
             with eval_no_grad(self.model), uncompiled():
@@ -129,10 +131,6 @@ class TransformersSampler:
 
     def close(self) -> None:
         """See `stages.sampler.Engine.close`: the caller holds the model."""
-
-    def _num_positions(self) -> int | None:
-        config = self.model.config.get_text_config(decoder=True)
-        return rope_limit.get_rope_limit(config) or getattr(config, "max_position_embeddings", None)
 
     def _find_rows(self, prompts: Sequence[Sequence[int]]) -> dict[int, CachedRow]:
         """Rows of the previous call that prompts continue, by number of the prompt."""

@@ -714,9 +714,10 @@ def sample_and_reward(
     dynamic sampling: further prompts are sampled until `prompts_per_step` groups have a signal
     (`has_signal`), and the first such groups are learned from. Yu et al., "DAPO" (2025), eq. 11,
     https://arxiv.org/abs/2503.14476. Departures: after `max_rounds` rounds, each of
-    `prompts_per_step` prompts, the step learns from the groups so far, even if they are fewer; and
-    rewards may differ for any reason, format and length included, while the paper requires both
-    right and wrong answers.
+    `prompts_per_step` prompts, the step learns from the groups so far, even if they are fewer;
+    prompts of rounds that it did not need are passed over until the next pass over all prompts, so
+    that the prompts of a step do not depend on earlier results; and rewards may differ for any
+    reason, format and length included, while the paper requires both right and wrong answers.
     """
     size, num_prompts = config.completions_per_prompt, config.prompts_per_step
     if method.max_rounds == 1:

@@ -17,12 +17,15 @@ is the log-prob of the sampled token, not the divergence over the whole vocabula
 fixed and not a moving average.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 
 from stages.loops.method import Method
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards.answer_checker import solves_problem
 from stages.rows import Row
+
+logger = logging.getLogger(__name__)
 
 POLICIES, DEMONSTRATIONS = "policies/", "demonstrations"
 
@@ -69,26 +72,40 @@ def check_golds(prompts: Sequence[Prompt], method: Method) -> None:
 
 
 def show_solutions(
-    prompts: Iterable[Prompt], demonstrations: Iterable[Demonstration], begin_id: int | None
+    prompts: Iterable[Prompt],
+    demonstrations: Iterable[Demonstration],
+    begin_id: int | None,
+    limit: int | None,
 ) -> dict[str, list[int]]:
     """Token ids of the teacher's prompts, by the id of the student's prompt.
 
     Each is the problem, its demonstration, and the problem again, the second time without the
     begin-of-sequence token `begin_id`. If there are gold answers, only right demonstrations are
-    shown. A prompt without a demonstration is left out; a ValueError if all are.
+    shown. A prompt without a demonstration is left out, and one whose teacher's prompt has more
+    than `limit` tokens, for which a warning has their number; a ValueError if all are.
     """
     by_id = {(row.task, row.id): row for row in demonstrations if not row.insertions}
-    shown: dict[str, list[int]] = {}
+    shown, num_long = dict[str, list[int]](), 0
     for prompt in prompts:
         row, prompt_ids = by_id.get((prompt.task, prompt.id)), prompt.prompt_ids
         if row is None or not (prompt.answer is None or solves_problem(prompt, row.completion)):
             continue
         again = prompt_ids[1:] if prompt_ids[:1] == [begin_id] else prompt_ids
-        shown[prompt.id] = [*prompt_ids, *row.completion_ids, *again]
+        ids = [*prompt_ids, *row.completion_ids, *again]
+        if limit is None or len(ids) <= limit:
+            shown[prompt.id] = ids
+        else:
+            num_long += 1
+    if num_long:
+        logger.warning(
+            "%d prompts are left out: with a solution, twice the problem, and a completion, they "
+            "exceed the positions of the teacher, of which its prompt may have %d",
+            num_long, limit,
+        )  # fmt: skip
     if not shown:
         raise ValueError(
             "self-distillation shows the teacher right solutions: expected demonstrations of the "
-            "prompts of split train that end in the gold answer, found none. Name a policy as the "
-            "teacher, on: policies/<row>, with preset opd"
+            "prompts of split train that end in the gold answer and fit its positions, found none. "
+            "Name a policy as the teacher, on: policies/<row>, with preset opd"
         )
     return shown

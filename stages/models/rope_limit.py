@@ -29,6 +29,12 @@ def get_rope_limit(config: PreTrainedConfig) -> int | None:
     return min(limits, default=None)
 
 
+def get_num_positions(config: PreTrainedConfig) -> int | None:
+    """Number of tokens of the longest text that the model can read; None: no limit."""
+    text = config.get_text_config(decoder=True)
+    return get_rope_limit(config) or getattr(text, "max_position_embeddings", None)
+
+
 def refuse_long_texts(model: PreTrainedModel) -> None:
     """Make the model raise a ValueError for a text longer than `get_rope_limit`, if it has one."""
     limit = get_rope_limit(model.config)

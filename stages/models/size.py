@@ -87,8 +87,7 @@ def model_facts(model: Mapping[str, Any]) -> Facts | None:
     path, revision = model_files.locate_folder(model["path"]), model["revision"]
     config = row_policy.load_model_config(path, revision)
     tokenizer = model_tokenizer.load_tokenizer(path, revision)
-    limits = [getattr(config, "max_position_embeddings", None), rope_limit.get_rope_limit(config)]
-    positions = min((limit for limit in limits if limit is not None), default=None)
+    positions = rope_limit.get_num_positions(config)
     if positions is None:
         raise ValueError(
             f"expected max_position_embeddings in the config.json of '{model['path']}', found "

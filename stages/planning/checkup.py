@@ -175,9 +175,7 @@ def find_problems(
 ) -> Iterator[str]:
     """Settings that do not work with this model or machine, with a remedy for each."""
     yield from find_software_problems(plan, software)
-    limit = rope_limit.get_rope_limit(model.config) or getattr(
-        model.config, "max_position_embeddings", None
-    )
+    limit = rope_limit.get_num_positions(model.config)
     for stage in stages:
         if stage.entry_point not in LOOPS or is_remote(stage):
             continue

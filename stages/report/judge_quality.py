@@ -79,7 +79,8 @@ def compare_with_truth(
 
     `single_order`: with one reading per pair; `averaged`: with both orders; `gain`: the paired
     difference. `longer_wins`: of always choosing the longer completion (1/2 if equal);
-    `beyond_length`: `averaged` less that; `equal_length`: `averaged` on pairs of equal length.
+    `beyond_length`: `averaged` less that; `equal_length`: `averaged` on pairs of equal length; on
+    the others, `longer_preferred` and `longer_right`: by the judge, and by the answer checker.
     Pairs are averaged within problems, intervals are over problems.
     """
     p12, p21, soft = _columns(verdicts, "p12", "p21", "probability")
@@ -100,6 +101,11 @@ def compare_with_truth(
         of_equal = [problems[pair] for pair in equal]
         metrics |= _intervals(of_equal, {"equal_length": averaged[equal]}, seed)
         metrics["equal_length_pairs"] = len(equal)
+    uneven = np.flatnonzero(longer != 0)
+    if len(uneven):
+        preferred = judge_readings.choice_accuracy(soft[uneven], longer[uneven] > 0)
+        columns = {"longer_preferred": preferred, "longer_right": by_length[uneven]}
+        metrics |= _intervals([problems[pair] for pair in uneven], columns, seed)
     return metrics
 
 

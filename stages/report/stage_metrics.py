@@ -26,8 +26,11 @@ MEASURES: dict[str, dict[str, tuple[Kind, list[str]]]] = {
         "agree with the answer checker": ("percent", ["train/agreement/averaged"]),
         "same verdict in both orders": ("percent", ["train/swap_consistency"]),
         "the first is preferred": ("percent", ["train/first_position_rate"]),
-        "the longer is preferred": ("percent", ["train/longer_wins_rate"]),
-        "the longer is right": ("percent", ["train/agreement/longer_wins"]),
+        "the longer is preferred": (
+            "percent",
+            ["train/agreement/longer_preferred", "train/longer_wins_rate"],
+        ),
+        "the longer is right": ("percent", ["train/agreement/longer_right"]),
         "agree at equal length": ("percent", ["train/agreement/equal_length"]),
     },
     "steps": {

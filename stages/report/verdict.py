@@ -183,17 +183,23 @@ def describe_judges(pairs: Metrics, rows: Metrics) -> list[str]:
     `pairs`: the table of `stage_metrics.read_quality`; `rows`: the rows of that table.
     """
     clauses = {
-        "the longer is preferred": "prefers the longer answer in {:.0f} % of pairs",
         "the longer is right": "; the longer is right in {:.0f} %",
         "agree at equal length": "; of equally long ones it prefers the right one in {:.0f} %",
     }
     sentences: list[str] = []
     for name, quality in pairs.items():
-        present = [label for label in clauses if label in quality]
-        if "the longer is preferred" in present:
-            texts = [clauses[label].format(100 * quality[label]["value"]) for label in present]
-            who = "judge" if rows[name]["by"] == "judge" else "labeller"
-            sentences.append(f"The {who} of pairs/{name} {''.join(texts)}.")
+        if (preferred := quality.get("the longer is preferred")) is None:
+            continue
+        # With gold answers, both shares are of pairs of a right and a wrong answer.
+        longer = "longer of a right and a wrong" if "the longer is right" in quality else "longer"
+        who = "judge" if rows[name]["by"] == "judge" else "labeller"
+        texts = [f" prefers the {longer} answer in {100 * preferred['value']:.0f} % of pairs"]
+        texts += [
+            text.format(100 * quality[label]["value"])
+            for label, text in clauses.items()
+            if label in quality
+        ]
+        sentences.append(f"The {who} of pairs/{name}{''.join(texts)}.")
     return sentences
 
 

@@ -187,7 +187,7 @@ def learn_online(name, embedded, learner):
         models = replace(models, teacher=make_policy(embedded, path))
     if method.teacher_reads_solution:
         rows = lines.read_lines(DEMONSTRATIONS, Demonstration)
-        shown = teacher.show_solutions(task.prompts, rows, None)
+        shown = teacher.show_solutions(task.prompts, rows, None, None)
         prompts = [prompt for prompt in task.prompts if prompt.id in shown]
         task = replace(task, prompts=prompts, teacher_prompts=shown)
     settings = Settings(config=config, method=method, seed=1)

@@ -290,15 +290,20 @@ def make_solution(name, completion, task="solve"):
     )  # fmt: skip
 
 
-def test_right_solutions_of_the_same_problem_are_shown_before_it_is_asked_again():
+def test_right_solutions_of_the_same_problem_are_shown_before_it_is_asked_again(caplog):
     prompts = [replace(PROMPTS[0], id=name, prompt_ids=[9, 5, 6], answer="4")
                for name in ("right", "wrong", "none")]  # fmt: skip
     rows = [make_solution("right", "#### 4"), make_solution("wrong", "#### 5"),
             make_solution("none", "#### 4", task="judge")]  # fmt: skip
-    assert teacher.show_solutions(prompts, rows, None) == {"right": [9, 5, 6, 7, EOS, 9, 5, 6]}
+    shown = {"right": [9, 5, 6, 7, EOS, 9, 5, 6]}
+    assert teacher.show_solutions(prompts, rows, None, None) == shown
+    assert teacher.show_solutions(prompts, rows, None, 8) == shown
+    with pytest.raises(ValueError, match="fit its positions"):
+        teacher.show_solutions(prompts, rows, None, 7)
+    assert "1 prompts are left out" in caplog.text
     # A second begin-of-sequence token is none.
-    assert teacher.show_solutions(prompts, rows, 9) == {"right": [9, 5, 6, 7, EOS, 5, 6]}
+    assert teacher.show_solutions(prompts, rows, 9, 7) == {"right": [9, 5, 6, 7, EOS, 5, 6]}
     without_gold = [replace(prompts[1], answer=None)]
-    assert set(teacher.show_solutions(without_gold, rows, None)) == {"wrong"}
+    assert set(teacher.show_solutions(without_gold, rows, None, None)) == {"wrong"}
     with pytest.raises(ValueError, match="demonstrations"):
-        teacher.show_solutions(prompts[1:], rows, None)
+        teacher.show_solutions(prompts[1:], rows, None, None)

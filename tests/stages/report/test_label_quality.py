@@ -88,7 +88,21 @@ def test_pairs_of_equal_length_stand_apart():
     found = judge(lengths=lengths)["agreement"]
     assert found["longer_wins"]["value"] == (1 + 0 + 0.5 + 1) / 4
     assert found["beyond_length"]["value"] == 0.75 - 2.5 / 4
-    assert (found["equal_length_pairs"], found["equal_length"]["value"]) == (1, 0.0)
+
+
+@pytest.mark.parametrize(("lengths", "correct", "preferred", "right"), [
+    ({}, {}, 2 / 3, 2 / 3),  # of a, b, d the longer is A, B, A; it prefers A each time, A is right
+    ({("a", 1): 9}, {}, 1 / 3, 1 / 3),
+    ({("a", 1): 9}, {("a", 0): False, ("a", 1): True}, 1 / 3, 2 / 3),
+    ({("a", 1): 9}, {("a", 1): True}, 1 / 2, 1 / 2),  # a is no pair of a right and a wrong one
+])  # fmt: skip
+def test_that_the_longer_is_preferred_and_that_it_is_right_are_of_the_same_pairs(
+    lengths, correct, preferred, right
+):
+    unequal = LENGTHS | {("c", 0): 4, ("c", 1): 4, ("b", 0): 2, ("b", 1): 9}
+    found = judge(correct=CORRECT | correct, lengths=unequal | lengths)["agreement"]
+    values = [found[name]["value"] for name in ("longer_preferred", "longer_right")]
+    assert values == pytest.approx([preferred, right], abs=1e-6)
 
 
 def test_flip_rates_are_of_problems_with_the_control_apart():
