@@ -240,7 +240,10 @@ class RunComparison:
             old, new = ([read_accuracies(side[seed]) for seed in seeds] for side in files)
             ids = sorted(set[str].intersection(*map(set, [*old, *new]))) if seeds else []
             if not all([*old, *new]):
-                yield f"  {policy}: its completions were cut with a seed, so it was not evaluated"
+                reason = "its completions were cut with a seed, so it was not evaluated"
+                # prompts without gold answers have rows, but no accuracies
+                if not all(side[seed] for side in files for seed in seeds):
+                    yield f"  {policy}: {reason}"
                 continue
             if len(ids) < 2:
                 yield f"  {policy}: no problem and seed of both is in the cache"
@@ -255,9 +258,9 @@ class RunComparison:
 
 
 def read_accuracies(content: bytes) -> dict[str, float]:
-    """Mean accuracy of each problem by id, from the lines of a per_problem.jsonl."""
+    """Mean accuracy of each problem by id, from a per_problem.jsonl; a prompt alone has none."""
     rows = map(json.loads, content.splitlines())
-    return {row["id"]: row["mean_accuracy"] for row in rows}
+    return {row["id"]: row["mean_accuracy"] for row in rows if "mean_accuracy" in row}
 
 
 def overlaps(path: str, out: str) -> bool:
