@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.report import markdown
+from stages.report.evaluation_config import CUT
 from stages.report.experiment import shorten_path
 from stages.report.stage_metrics import COSTS, list_ancestors
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
@@ -52,6 +53,8 @@ def render_card(
         if folder.exists() else {}
         for folder in (DATA / f"evaluations/{name}", DATA / f"policies/{name}/training")
     )  # fmt: skip
+    if any(key.startswith(CUT) for metrics in evaluation.values() for key in metrics):
+        evaluation = {}
     parents = [f"`{parent}`" for parent in list_ancestors(plan, f"policies/{name}")][:-1]
     return markdown.render_template(
         Path(__file__).with_name("model_card.md.j2"),

@@ -166,6 +166,16 @@ def leave_out():
     write_json(export.METRICS, METRICS | {"policies": policies, "gains": {}})
 
 
+def cut_every_seed(*seeds):
+    for seed in seeds or (0, 1):
+        write_json(DATA / f"evaluations/grpo/{seed}/metrics.json", {"cut/test": 0.5})
+    write_json(export.METRICS, METRICS | {"policies": {"sft": INTERVAL}, "gains": {}})
+
+
+def cut_a_later_seed():
+    cut_every_seed(1)
+
+
 def remove_gold_answers():
     write_json(export.METRICS, METRICS | {"policies": {"sft": {}, "grpo": {}}})
     for seed in (0, 1):
@@ -207,7 +217,8 @@ def put_into_environment():
 
 
 CHANGES = {change.__name__: change for change in (
-    leave_out, remove_gold_answers, evaluate, use_folder, put_into_environment)}  # fmt: skip
+    leave_out, cut_every_seed, cut_a_later_seed, remove_gold_answers, evaluate, use_folder,
+    put_into_environment)}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CARDS, ids=lambda case: case.get("change", "whole"))
