@@ -53,13 +53,17 @@ def read_with_last_step(path: Path) -> dict[str, Any]:
 def average_metrics(
     metrics: Iterable[Mapping[str, Any]], places_by_name: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
-    """Mean of each named number (`find_metric`) over the seeds that have it, if any has."""
+    """Mean of each named number (`find_metric`) over the seeds, if every seed has it."""
     every = list(metrics)
     values = {
         name: [value for of_seed in every if (value := find_metric(of_seed, places)) is not None]
         for name, places in places_by_name.items()
     }
-    return {name: fmean(of_seeds) for name, of_seeds in values.items() if of_seeds}
+    return {
+        name: fmean(of_seeds)
+        for name, of_seeds in values.items()
+        if 0 < len(of_seeds) == len(every)
+    }
 
 
 def find_metric(metrics: Mapping[str, Any], places: Sequence[str]) -> float | None:

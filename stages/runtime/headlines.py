@@ -12,5 +12,5 @@ METRICS: Mapping[str, Mapping[str, Sequence[str]]] = YAML(typ="safe").load(
     Path(__file__).with_suffix(".yaml")
 )
 """Stage -> name in MLflow -> keys in the metrics.json of a seed, or in the last step of its
-history, of which the first that exists counts. A run shows the mean over seeds; that of a policy's
-training also the numbers of its evaluation."""
+history, of which the first that exists counts. A run shows the mean over seeds, if all have
+it; that of a policy's training also the numbers of its evaluation."""

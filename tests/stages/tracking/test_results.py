@@ -145,6 +145,9 @@ def test_a_number_is_the_mean_over_seeds_of_the_first_place_and_the_last_step() 
     entry = write_metrics("reward@outcome", balanced, other)
     assert headlines.average_headlines(entry) == {"heldout_accuracy": 0.625}
     assert headlines.average_headlines(write_metrics("prepare_data")) == {}
+    right = {"mean_accuracy": 0.5, "dev_accuracy": 0.5}
+    entry = write_metrics("evaluate@cut", right, {"cut/dev": 0.5, "cut/test": 0.9}, right)
+    assert headlines.average_headlines(entry) == {}, "the report does not compare it either"
     entry = write_metrics("train@grpo", {"trained_tokens": 6}, {"trained_tokens": 8})
     for seed, reward in enumerate((0.5, 1.0)):
         rows = [{"index": i, "metrics": {"reward/mean": reward * i}} for i in range(2)]
