@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import shlex
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,8 +16,9 @@ from dvc.utils.flatten import flatten
 from dvc.utils.serialize import load_yaml
 
 from stages import auto
-from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
+from stages.config import PARAMS_PATH, PRESETS_PATH, merge, read_yaml
 from stages.params import read_facts
+from stages.rows import Row, parse_row
 from stages.runtime import identity, runs
 
 logger = logging.getLogger(__name__)
@@ -90,6 +92,7 @@ def read_entries(path: Path = Path("dvc.lock")) -> list[Entry]:
 
 
 def _parse_entry(stage: str, description: str, content: dict[str, Any]) -> Entry:
+    command = content["cmd"].splitlines()[-1]  # the line before is the same check for all
     results, artifacts = dict(content), {}
     for part in ("deps", "outs"):
         items = content.get(part, [])
@@ -99,8 +102,8 @@ def _parse_entry(stage: str, description: str, content: dict[str, Any]) -> Entry
     return Entry(
         stage=stage,
         description=description,
-        command=content["cmd"].splitlines()[-1],  # the line before is the same check for all
-        params=_resolve_params(content.get("params", {})),
+        command=command,
+        params=_resolve_params(content.get("params", {}), parse_command(command)),
         **artifacts,
         input_key=identity.lock_key(content),
         lock_hash=dict_sha256(content, exclude=SIZES),
@@ -112,18 +115,32 @@ def _is_journal(stage: str, path: Path) -> bool:
     return runs.JOURNALS in path.parents or path == runs.journals_of(stage)
 
 
-def _resolve_params(of_files: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Parameters of all files by dotted name, with `auto` replaced by the facts in data/prompts."""
+def parse_command(command: str) -> Row | None:
+    """Row of `python -m stages train_grpo grpo --train grpo --preset ...`; None: it has none."""
+    words = shlex.split(command)
+    return parse_row(words[4:]) if words[1:3] == ["-m", "stages"] and len(words) > 5 else None
+
+
+def _resolve_params(of_files: dict[str, dict[str, Any]], row: Row | None) -> dict[str, Any]:
+    """Parameters of all files by dotted name, as the stage run has them (`params.load_config`).
+
+    The row's values replace its section's, and the facts in data/prompts replace `auto`.
+    """
     flat: dict[str, Any] = {}
-    content = read_yaml() | of_files.get(str(PARAMS_PATH), {})
+    section = of_files.get(str(PARAMS_PATH), {})
+    if row is not None and row.by in section:
+        section = merge(section, {row.by: row.overrides})
+        of_files = of_files | {str(PARAMS_PATH): section}
+    content = read_yaml() | section
     facts = read_facts(content)
     for file, values in of_files.items():
         prefix = PREFIXES.get(file)
         whole = values if prefix is None else {prefix: values}
         if auto.is_embedded(content) or facts is not None:
             whole, _ = auto.resolve(whole, facts, content)
-        # The section `sft` and a preset `sft` may share a key: the section's stays.
-        flat = flatten(whole if prefix is None else whole[prefix]) | flat
+        # The section `sft` and a preset `sft` may share a key: null in a preset is the section's.
+        for name, value in flatten(whole if prefix is None else whole[prefix]).items():
+            flat[name] = flat.get(name) if value is None else value
     return flat
 
 

@@ -11,7 +11,6 @@ a stage runs, `follow_running` may send the new points of its journal to the run
 import json
 import logging
 import os
-import shlex
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,6 @@ from mlflow.entities import Metric
 from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 
 from stages.config import read_yaml
-from stages.rows import parse_row
 from stages.runtime import identity, journal
 from stages.runtime.checkout import locate_checkout
 from stages.runtime.journal import JournalRow
@@ -123,8 +121,7 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs, *, is_whole: b
     if not manifest.is_new:
         return False
     ended = max(to_milliseconds(record["ended"]) for _, record in runs.values())
-    params = [entry.params for entry in entries if entry.stage in runs]
-    store.log_params(run_id, {name: value for each in params for name, value in each.items()})
+    store.log_params(run_id, join_params(entry for entry in entries if entry.stage in runs))
     store.client.log_dict(run_id, ids, "runs.json")
     tags = {PIPELINE_RUN: lock[:8]}
     numbers = dict[str, float]()
@@ -145,6 +142,15 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs, *, is_whole: b
     if is_whole:
         store.complete(run_id, ended)
     return True
+
+
+def join_params(entries: Iterable[Entry]) -> dict[str, Any]:
+    """Parameters of all stages; of one that has several values, since rows replace it, all."""
+    values: dict[str, list[Any]] = {}
+    for name, value in (item for entry in entries for item in entry.params.items()):
+        if value not in values.setdefault(name, []):
+            values[name].append(value)
+    return {name: of[0] if len(of) == 1 else ", ".join(map(str, of)) for name, of in values.items()}
 
 
 def _log_evaluation(store: Store, entry: Entry, runs: Runs) -> None:
@@ -214,10 +220,8 @@ def _run_tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
         "mlflow.source.name": entry.command,
         "mlflow.source.type": "JOB",
     }
-    # `python -m stages train_grpo grpo --train grpo --preset ...`
-    words = shlex.split(entry.command)
-    if words[1:3] == ["-m", "stages"] and len(words) > 5:
-        row = parse_row(words[4:])
+    row = lockfile.parse_command(entry.command)
+    if row is not None:
         tags |= {"method": row.by, "preset": row.preset, "from": row.policy, "on": row.on,
                  "control": row.control}  # fmt: skip
     return {name: str(value) for name, value in tags.items() if value not in (None, "")}

@@ -12,7 +12,7 @@ from made_pipeline import MadePipeline, make_pipeline, write
 
 from stages import track
 from stages.records import lines
-from stages.tracking import artifacts, completions, descriptions, headlines, lockfile, store
+from stages.tracking import artifacts, completions, descriptions, headlines, lockfile, store, view
 from stages.tracking.lockfile import Artifact, Entry
 
 
@@ -95,15 +95,35 @@ def test_journals_of_other_inputs_or_none_are_left_out_with_a_warning(caplog) ->
     assert lockfile.read_record(replace(entry, outs=[])) is None
 
 
-def test_nested_parameters_become_dotted_names_and_a_section_wins_over_a_preset() -> None:
+COMMAND = "check\npython -m stages train_sft a --train sft --preset sft --from base --on prompts"
+SECTION = {"seeds": [0, 1], "sft": {"num_epochs": 2, "optim": {"learning_rate": 0.5, "decay": 0}}}
+
+
+@pytest.mark.parametrize(
+    ("preset", "words", "used"),
+    [
+        # preset, the row's words, and the parameters that are not the section's
+        ({"num_epochs": None, "learn": {"x": True}}, "", {"sft.learn.x": True}),
+        ({"num_epochs": 5}, "", {"sft.num_epochs": 5}),
+        ({"num_epochs": 5}, " --num_epochs 3", {"sft.num_epochs": 5}),
+        ({"num_epochs": None}, " --num_epochs 3", {"sft.num_epochs": 3}),
+        ({}, " --optim.learning_rate 3e-3", {"sft.optim.learning_rate": 0.003}),
+    ],
+)
+def test_parameters_are_those_that_the_stage_run_used(preset, words, used) -> None:
     write(Path("params.yaml"), "seeds: [0]\n")
-    params = {
-        "params.yaml": {"a.b": {"c": [1, 2]}, "e": None},
-        "stages/presets.yaml": {"d": {"f": 3}, "a": {"b": {"c": 4}}},
-    }
-    entry = lockfile._parse_entry("train@sft", "", {"cmd": "check\nx", "params": params})
-    assert entry.params == {"a.b.c": [1, 2], "e": None, "d.f": 3}
-    assert entry.command == "x"
+    content = {"params.yaml": SECTION, "stages/presets.yaml": {"sft": preset}}
+    entry = lockfile._parse_entry("train@a", "", {"cmd": COMMAND + words, "params": content})
+    assert entry.params == {
+        "seeds": [0, 1], "sft.num_epochs": 2, "sft.optim.learning_rate": 0.5, "sft.optim.decay": 0,
+    } | used  # fmt: skip
+    assert entry.command.startswith("python -m stages")
+
+
+def test_a_parameter_that_rows_replace_has_all_its_values_in_the_manifest() -> None:
+    entries = [replace(make_entry("train@a"), params={"sft.num_epochs": number, "seeds": [0]})
+               for number in (2, 5, 2)]  # fmt: skip
+    assert view.join_params(entries) == {"sft.num_epochs": "2, 5", "seeds": [0]}
 
 
 def test_the_manifest_names_stages_with_journals_and_does_not_depend_on_where_they_ran() -> None:
