@@ -7,7 +7,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from stages.records.metrics import average_metrics, read_with_last_step
+from stages.config import read_yaml
+from stages.records.metrics import average_metrics, read_with_last_step, round_metric
 from stages.rows import locate_policy
 from stages.runtime.headlines import METRICS
 from stages.tracking import lockfile
@@ -54,7 +55,8 @@ def choose_best(entries: Sequence[Entry]) -> tuple[str, str] | None:
     """Policy with the highest mean accuracy on dev problems, and the best of its seeds there.
 
     Never by test problems: chance favours the policy with the highest accuracy there, so its test
-    result would be too good. Of equals the first by name. A control, or a policy that was not
+    result would be too good. Of equals the baseline, else the first row, as in the report
+    (`comparison.compare_policies`). A control, or a policy that was not
     evaluated with every seed, is never chosen. None if no policy has an accuracy.
     """
     controls = {entry.stage for entry in entries if "--control" in entry.command.split()}
@@ -65,10 +67,12 @@ def choose_best(entries: Sequence[Entry]) -> tuple[str, str] | None:
             of_seeds = read_seed_metrics(entry)
             if all(DEV in metrics for metrics in of_seeds.values()):
                 accuracy[policy] = {seed: float(of[DEV]) for seed, of in of_seeds.items()}
-    measured = sorted(policy for policy, of_seeds in accuracy.items() if of_seeds)
+    measured = [policy for policy, of_seeds in accuracy.items() if of_seeds]
     if not measured:
         return None
-    policy = max(measured, key=lambda name: fmean(accuracy[name].values()))
+    baseline = read_yaml().get("baseline")
+    measured.sort(key=lambda name: name != baseline)
+    policy = max(measured, key=lambda name: round_metric(fmean(accuracy[name].values())))
     return policy, max(sorted(accuracy[policy]), key=accuracy[policy].__getitem__)
 
 

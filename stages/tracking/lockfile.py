@@ -76,7 +76,7 @@ class Entry:
 
 
 def read_entries(path: Path = Path("dvc.lock")) -> list[Entry]:
-    """Stages of dvc.lock that dvc.yaml still has, except `track`.
+    """Stages of dvc.lock that dvc.yaml still has, in its order, except `track`.
 
     Names of stages in another folder begin with its file: `studies/dvc.yaml:checkpoints@grpo`.
     """
@@ -87,7 +87,7 @@ def read_entries(path: Path = Path("dvc.lock")) -> list[Entry]:
     prefix = "" if path.parent == Path() else f"{path.with_suffix('.yaml').as_posix()}:"
     content = load_yaml(str(path)).get("stages", {})
     stages = {f"{prefix}{name}": stage for name, stage in content.items()}
-    names = sorted((current.keys() & stages.keys()) - {"track"})
+    names = [name for name in current if name in stages and name != "track"]
     return [_parse_entry(name, current[name], stages[name]) for name in names]
 
 

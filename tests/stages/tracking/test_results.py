@@ -44,7 +44,7 @@ def test_only_stages_that_were_made_and_still_exist_are_read() -> None:
     made.add("train@gone")
     made.add("track")
     names = [entry.stage for entry in lockfile.read_entries()]
-    assert names == ["compare", "evaluate@dpo", "evaluate@sft", "train@dpo", "train@sft"]
+    assert names == ["train@sft", "train@dpo", "evaluate@sft", "evaluate@dpo", "compare"]
     entry = read_entry("train@sft")
     assert (entry.kind, entry.description) == ("train", "Trains")
     assert entry.journals == Path("data/journals/train/sft")
@@ -183,14 +183,22 @@ CONTROL = "python -m stages train_grpo coin --control no_effect"
     ("dev", "policy", "seed"),
     [
         # accuracies on dev problems of the seeds of each policy
-        ({"a": (0.5, 0.5), "b": (0.5, 1.0), "c": (0.75, 0.75)}, "b", "1"),
+        ({"a": (0.5, 0.5), "c": (0.5, 1.0), "b": (0.75, 0.75)}, "c", "1"),
+        ({"a": (0.5, 0.2), "c": (0.1, 0.6), "last": (0.3, 0.4)}, "last", "1"),
         ({"a": (0.5, 0.5), "b": (0.1, 0.8)}, "a", "0"),
         ({"a": (0.5,), "coin": (1.0,)}, "a", "0"),
         ({"a": (0.5, 0.5), "b": (1.0, None)}, "a", "0"),
     ],
-    ids=["of equal means the first", "mean, not its best seed", "no control", "a seed was cut"],
+    ids=[
+        "of equal means the first row",
+        "the baseline before it",
+        "mean, not its best seed",
+        "no control",
+        "a seed was cut",
+    ],
 )
 def test_the_best_policy_is_that_on_dev_problems(dev, policy, seed) -> None:
+    write(Path("params.yaml"), "baseline: last\n")
     entries = [write_metrics("train@coin", {}, command=CONTROL)]
     for name, accuracies in dev.items():
         # on test problems the order is the opposite

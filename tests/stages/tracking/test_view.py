@@ -98,7 +98,7 @@ def test_a_pipeline_is_one_run_per_stage_below_a_manifest() -> None:
     assert [path.name for path in Path.cwd().parent.iterdir()] == [Path.cwd().name]
 
     # a stage: where it came from, its curves and their mean, its evaluation
-    dpo, entry = runs["train dpo"], lockfile.read_entries()[3]
+    dpo, entry = runs["train dpo"], lockfile.read_entries()[1]
     tags = {name.removeprefix("posttrain."): value for name, value in dpo.data.tags.items()}
     expected = {
         "execution_id": "1train@dpo", "input_key": entry.input_key,
@@ -178,7 +178,7 @@ def test_a_change_adds_what_was_executed_and_its_reversal_adds_nothing() -> None
     assert set(undone) == set(runs)
     assert undone["train dpo"].data.metrics["accuracy"] == 0.5
     # a stage executed once more, with the same results, comes below the manifest that there is
-    record = lockfile.read_entries()[4].record
+    record = lockfile.read_entries()[0].record
     again = record.with_name(record.name + "3")
     shutil.copytree(record, again)
     content = json.loads((record / "run.json").read_text())
