@@ -219,6 +219,10 @@ def test_with_few_seeds_or_one_policy_there_is_a_report_without_a_verdict(
     gains = read_metrics()["gains"]["mean_accuracy"]
     assert set(gains) == set(policies) - {"sft"}
     assert mentions in read(tmp_path, "verdict.txt")
+    text = read(tmp_path, "report.md")
+    for words in ("at the best temperature on dev problems, with", "as sampled and at its best",
+                  "Single: one sample, at the best temperature"):  # fmt: skip
+        assert words in text
     for gain in gains.values():
         assert gain["significant"] is gain["p_holm"] is None
         assert gain["low"] < gain["value"] < gain["high"]
