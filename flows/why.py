@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from flows.command_line import make_parser, run
-from flows.lock import Cache, FinishedRun, list_records, open_cache, open_run
+from flows.lock import Cache, FinishedRun, LockedStage, list_records, open_cache, open_run
 from stages.algorithms.statistics import crossed_means
 
 CODE = ("data/code/", "data/own/", "data/studies/trace_code/")
@@ -32,7 +32,7 @@ CODE = ("data/code/", "data/own/", "data/studies/trace_code/")
 NO_RESULT = ("plan", "trace_code", "track", "studies/trace_code")
 STUDIES = "studies/"
 """Prefix of the names of studies' stages."""
-EVALUATIONS = "data/evaluations/"
+EVALUATIONS, PROMPTS = "data/evaluations/", "data/prompts"
 RAW, INPUTS, RAW_FILES = "data/raw", "data/inputs.json", "data/raw.json"
 """The folder of the user's files, and plan's digests: of the source's files, and of all files."""
 CONFIDENCE = 0.95
@@ -252,9 +252,18 @@ class RunComparison:
             if old_stage is None:
                 yield f"  {policy}: {format_percent(cells[1])} of {len(ids)} problems, new"
                 continue
+            # ids may be numbers of lines, which other problems have, too
+            if self.read_test_prompts(old_stage) != self.read_test_prompts(stage):
+                yield f"  {policy}: the test prompts of the two runs differ, so it is not compared"
+                continue
             shown = [*map(format_percent, cells), format_percent(cells[1] - cells[0], lowest=-1.0)]
             difference = f"{shown[2]} of the same {len(ids)} problems"
             yield f"  {policy}: {shown[0]} -> {shown[1]}, {difference}"
+
+    def read_test_prompts(self, stage: LockedStage) -> Any:
+        """Test prompts of an evaluation; the digest of all prompts if the cache lacks them."""
+        digest = stage.deps.get(PROMPTS, "")
+        return self.cache.read_files(digest, "test.jsonl") or digest
 
 
 def read_accuracies(content: bytes) -> dict[str, float]:
