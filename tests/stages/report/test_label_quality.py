@@ -88,6 +88,7 @@ def test_pairs_of_equal_length_stand_apart():
     found = judge(lengths=lengths)["agreement"]
     assert found["longer_wins"]["value"] == (1 + 0 + 0.5 + 1) / 4
     assert found["beyond_length"]["value"] == 0.75 - 2.5 / 4
+    assert (found["equal_length_pairs"], found["equal_length"]["value"]) == (1, 0.0)
 
 
 @pytest.mark.parametrize(("lengths", "correct", "preferred", "right"), [
