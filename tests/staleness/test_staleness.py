@@ -59,7 +59,7 @@ PARAMETERS = {
 `test_another_model_makes_stale_what_measures_it` looks at."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> DonePipeline:
     modules = plan_checks.load_entry_points()
 
@@ -69,17 +69,17 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> DonePipeline:
     return DonePipeline(tmp_path_factory.mktemp("done"), change)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def readers(pipeline: DonePipeline) -> dict[str, Reader]:
     return {name: Reader.of_command(name, item) for name, item in pipeline.commands().items()}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def dependencies(pipeline: DonePipeline) -> dict[str, Dependencies]:
     return pipeline.dependencies()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def imports(readers: dict[str, Reader]) -> dict[str, set[str]]:
     """Stage -> the files that it imports."""
     modules = {name: item.module for name, item in readers.items()}
@@ -123,7 +123,7 @@ def test_a_file_makes_stale_who_imports_it(dependencies, imports) -> None:
     assert wrong == {}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def mover(pipeline: DonePipeline, readers: dict[str, Reader]) -> parameters.Mover:
     files = {path: read_yaml(pipeline.path / path) for path in parameters.FILES}
     return parameters.Mover(readers.values(), read_yaml(pipeline.path / PARAMS), files)
@@ -143,7 +143,7 @@ def test_a_parameter_makes_stale_whom_it_can_move(
     assert expected <= stale <= expected | spared
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def editable() -> tuple[YAML, Any]:
     """presets.yaml with its anchors, so that an edit reaches the presets that inherit from it."""
     yaml = YAML()
