@@ -439,6 +439,8 @@ def test_the_nightly_deployment_as_the_page_has_it(prefect, toy: ToyRepo) -> Non
         with http_server(200, received) as port:
             toy.run(sys.executable, "-c", SAVE_BLOCK, f"http://127.0.0.1:{port}")
             toy.run(*trigger, "--param", "alert=custom-webhook/team", code=1)
+            # the run has its final state, which the command waits for, before the alert is sent
+            wait_until(lambda: received, "the alert")
     finally:
         prefect.kill("worker")
     (message,) = received
