@@ -29,9 +29,13 @@ NAMED = ("slow", "vllm", "environments")
 """Marks by whose names .ci/run looks for the files that it gives pytest."""
 
 
+LONGEST = ("test_pipeline.py", "staleness/test_staleness.py", "flows/test_agents.py")
+"""Files that take minutes."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The whole pipeline first: what is last is divided among processes, and would run it twice."""
-    items.sort(key=lambda item: item.path.name != "test_pipeline.py")
+    """The longest files first, else a process would work alone at the end."""
+    items.sort(key=lambda item: not str(item.path).endswith(LONGEST))
     texts = {path: path.read_text(encoding="utf-8") for path in {item.path for item in items}}
     for item in items:
         for mark in item.iter_markers():

@@ -38,11 +38,8 @@ def test_an_addition_edits_one_file_of_each_item(name: str) -> None:
     assert len(edited) == len(patterns)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=[pytest.mark.weekly] * (name != "surrogate"))
-    for name in ADDITIONS
-])  # fmt: skip
+@pytest.mark.weekly
+@pytest.mark.parametrize("name", ADDITIONS)
 def test_following_a_list_adds_what_it_promises(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

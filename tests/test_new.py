@@ -46,12 +46,10 @@ def test_what_they_yield_is_what_is_learned_from(copy: PipelineCopy) -> None:
     assert "reward/own" in journal.read_text()
 
 
-@pytest.mark.parametrize(
-    "kinds", [KINDS[::2], pytest.param(KINDS[1::2], marks=pytest.mark.weekly)], ids=str
-)
-def test_edits_rerun_the_rows_that_name_the_files_and_no_others(kinds, copy: PipelineCopy) -> None:
+@pytest.mark.weekly
+def test_edits_rerun_the_rows_that_name_the_files_and_no_others(copy: PipelineCopy) -> None:
     runs = {"trace_code"}
-    for kind in kinds:
+    for kind in KINDS:
         path = locate(copy, kind)
         path.write_text(f"{path.read_text()}\n# A comment.\n")
         runs |= {MADE.get(kind, "trace_code")}

@@ -411,7 +411,7 @@ CustomWebhookNotificationBlock(
 """
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_the_nightly_deployment_as_the_page_has_it(prefect, toy: ToyRepo) -> None:
     page = (FLOWS / "README.md").read_text(encoding="utf-8")
     section = page.partition("\n## An agent that runs every night\n")[2].partition("\n## ")[0]

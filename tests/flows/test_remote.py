@@ -425,7 +425,7 @@ def serve_s3() -> Iterator[int]:
         server.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_remote_that_is_away_is_waited_for_and_nothing_is_computed_twice(
     new_toy: ToyRepo,
 ) -> None:

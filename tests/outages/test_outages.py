@@ -120,6 +120,7 @@ def test_a_server_that_is_stopped_killed_and_started_again(server, never_out, sy
 # A running stage: seen while it works, and at its end as if it had never been shown.
 
 
+@pytest.mark.weekly
 def test_a_killed_and_resumed_stage_is_shown_and_ends_as_if_it_had_never_been(tmp_path) -> None:
     repo = make_toy_repo(tmp_path / "toy")
     uri = f"sqlite:///{repo.path}/mlflow.db"

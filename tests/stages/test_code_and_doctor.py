@@ -181,7 +181,7 @@ def diagnose(repository, monkeypatch, capfd, torch_settings):
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_the_doctor_shows_the_forecast_of_each_stage_and_a_text(repository):
     completed = subprocess.run(
         [sys.executable, "-m", "stages.doctor"], cwd=repository, capture_output=True, text=True,

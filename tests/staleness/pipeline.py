@@ -6,6 +6,7 @@ same follows at once from the dependencies that DVC has read (`Dependencies`).
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,8 +81,19 @@ class DonePipeline:
         for table in TABLES:  # those without rows have a folder too, which `plan` makes
             (path / "data" / table).mkdir(exist_ok=True)
             (path / "data" / table / ".no-rows").touch()
-        self.copy.run("-m", "dvc", "commit", "--force", "--quiet")
+        self.lock()
         assert (stale := self.stale()) == {}, stale
+
+    def lock(self) -> None:
+        """`dvc commit --force`, without the memory of former runs: a third of its time."""
+        with Repo(str(self.path)) as repo, repo.lock:
+            of_file = defaultdict[str, list[Any]](list)
+            for stage in repo.index.stages:
+                stage.save(run_cache=False)
+                stage.commit(relink=False)
+                of_file[stage.path].append(stage)
+            for stages in of_file.values():
+                stages[0].dvcfile.dump_stages(stages, update_pipeline=False)
 
     def trace(self) -> None:
         for package in ("stages", "studies"):

@@ -412,6 +412,7 @@ def serve_vllm(folder):
 
 @needs_vllm
 @pytest.mark.vllm
+@pytest.mark.weekly
 def test_vllm_serve_judges_as_the_same_weights_do_here(model, tokenizer, tmp_path):
     settings = {"api": "completions", "top_logprobs": 20}
     with serve_vllm(tmp_path) as url:

@@ -113,7 +113,8 @@ def test_what_is_sampled_follows_the_policy_through_optimizer_steps(
     assert sum(same) >= len(PROMPTS) - 1
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.weekly), 4])
+@pytest.mark.weekly
+@pytest.mark.parametrize("rank", [0, 4])
 def test_in_two_processes_each_has_an_engine_and_the_curves_are_those_of_one(rank, tmp_path):
     shape = {"hidden_size": 64, "num_attention_heads": 2, "head_dim": 32}
     build_llama(**BLOCKS | shape).save_pretrained(tmp_path)

@@ -292,9 +292,8 @@ def read_run(process):
 
 @needs_vllm
 @pytest.mark.vllm
-@pytest.mark.parametrize("rank", [
-    pytest.param(0, id="whole"), pytest.param(4, id="adapters", marks=pytest.mark.weekly),
-])  # fmt: skip
+@pytest.mark.weekly
+@pytest.mark.parametrize("rank", [pytest.param(0, id="whole"), pytest.param(4, id="adapters")])
 def test_vllm_in_a_process_of_its_own_changes_no_bit_also_after_a_kill(rank, tmp_path):
     """Prompts share more than a block of vLLM's cache."""
     torch.manual_seed(0)

@@ -350,7 +350,9 @@ def train_together(number, numbers, start=()):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", [(), TORCHRUN], ids=["forked", "torchrun"])
+@pytest.mark.parametrize("start", [
+    pytest.param((), id="forked"), pytest.param(TORCHRUN, id="torchrun", marks=pytest.mark.weekly),
+])  # fmt: skip
 def test_two_processes_write_what_one_writes(start, stage_world):
     alone, together = train_together(1, SEEDS), train_together(2, SEEDS, start)
     assert together.keys() == alone.keys()
