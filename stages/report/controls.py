@@ -158,7 +158,7 @@ def describe_no_effect(name: str, controls: Metrics) -> str:
             f"{points}: a gain or a loss of this size need not come from what a method learns."
         )
     reach = (
-        f"(the interval reaches {100 * difference['bound']:.1f} points; "
+        f"(the interval reaches {100 * difference['bound']:.3g} points; "
         f"±{100 * controls['margin']:g} points count as none)"
     )
     result = {

@@ -7,7 +7,7 @@ import numpy as np
 
 from stages.records.conversations import Line, describe_outcome, list_lines, name_tools
 from stages.records.episodes import Episode
-from stages.report.episode_comparison import EnvironmentEpisodes
+from stages.report.episode_comparison import EnvironmentEpisodes, find_complete
 from stages.report.transcripts import DRAWN, TITLE, choose_groups, draw_order, shorten
 
 
@@ -31,7 +31,10 @@ class Conversation:
 
 
 def choose_conversations(played: EnvironmentEpisodes) -> dict[str, list[Conversation]]:
-    """Title -> conversations: where each policy and the first differ most, and at random."""
+    """Title -> conversations: where each policy and the first differ most, and at random.
+
+    They begin at starts of the comparison: a failure of the environment is none of a policy.
+    """
     names = list(played.policies)
     shown = [[seed.shown for seed in seeds] for seeds in played.policies.values()]
     ids = [episode.id for episode in shown[0][0]]
@@ -50,7 +53,8 @@ def choose_conversations(played: EnvironmentEpisodes) -> dict[str, list[Conversa
             [show_play(policy, episode) for policy, episode in episodes.items()],
         )
 
-    order = draw_order(ids, played.seeds[0])
+    is_complete = find_complete(played)
+    order = [start for start in draw_order(ids, played.seeds[0]) if is_complete[start]]
     random = [show(start, 0, range(len(names)), "") for start in order[:DRAWN]]
     groups = choose_groups(names, success, order[DRAWN:], show, "successful")
     return {**dict(groups), TITLE: random}

@@ -22,6 +22,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool
 
 from stages.records import lines
 from stages.records.episodes import EPISODES, FAILED, STARTS, Episode, StartProblem
@@ -158,8 +159,7 @@ def tabulate_starts(played: EnvironmentEpisodes) -> tuple[Results, int]:
         policy: {name: np.array([seed.means[name] for seed in seeds]) for name in MEASURES}
         for policy, seeds in played.policies.items()
     }
-    success = np.stack([of_policy[SUCCESS] for of_policy in estimates.values()])
-    is_complete = np.isfinite(success).all(axis=(0, 1))
+    is_complete = find_complete(played)
     if not is_complete.any():
         raise ValueError(
             f"expected a start of {played.environment} with an episode of every policy and "
@@ -178,6 +178,12 @@ def tabulate_starts(played: EnvironmentEpisodes) -> tuple[Results, int]:
         metrics={}, confidence=played.confidence, clusters=clusters if clusters.any() else None,
     )  # fmt: skip
     return results, int((~is_complete).sum())
+
+
+def find_complete(played: EnvironmentEpisodes) -> Bool[np.ndarray, " start"]:
+    """Whether every policy has, with every seed, an episode from the start that did not fail."""
+    success = [[seed.means[SUCCESS] for seed in seeds] for seeds in played.policies.values()]
+    return np.isfinite(success).all(axis=(0, 1))
 
 
 def count_endings(seeds: Sequence[SeedEpisodes]) -> dict[str, Any]:

@@ -32,11 +32,17 @@ def format_number(interval: Interval | None) -> str:
     return "none" if interval is None else "{value:.3f} [{low:.3f}, {high:.3f}]".format(**interval)
 
 
+def format_difference(number: float) -> str:
+    """Number with its sign: one decimal, or more up to its first digit, so that none reads as 0."""
+    text = f"{number:+.1f}"
+    return f"{number:+.1g}" if number and not float(text) else text
+
+
 def format_points(interval: Interval) -> str:
     """Difference in percentage points, bold if the interval excludes zero."""
-    value, low, high = (100 * interval[key] for key in ("value", "low", "high"))
-    text = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
-    return text if low <= 0 <= high else f"**{text}**"
+    value, low, high = (format_difference(100 * interval[key]) for key in ("value", "low", "high"))
+    text = f"{value} [{low}, {high}]"
+    return text if interval["low"] <= 0 <= interval["high"] else f"**{text}**"
 
 
 def render_template(path: Path, **values: Any) -> str:

@@ -50,7 +50,7 @@ MAX_POINTS = 150
 SHOWN: dict[str, str] = _SETTINGS["curves"]
 """Metric -> its title; those in a policy's history are drawn, in this order."""
 Curves = dict[str, Float[np.ndarray, "seed step"]]
-"""Metric of `SHOWN` -> its values, for the steps that all seeds have."""
+"""Metric of `SHOWN` -> its values, NaN after the last step of a seed."""
 
 
 @contextmanager
@@ -228,13 +228,18 @@ def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Iterable[Any]])
 
 def select_curves(history: History) -> Curves:
     """The curves of one policy."""
-    steps = list(zip(*history, strict=False))
+    longest = max(map(len, history), default=0)
     return {
         name: np.array(
-            [[metrics[name] for metrics in of_step] for of_step in zip(*steps, strict=True)]
+            [
+                [metrics[name] for metrics in of_seed] + [np.nan] * (longest - len(of_seed))
+                for of_seed in history
+            ]
         )
         for name in SHOWN
-        if steps and all(name in metrics for of_seeds in steps for metrics in of_seeds)
+        if history
+        and all(history)
+        and all(name in metrics for of_seed in history for metrics in of_seed)
     }
 
 
@@ -246,6 +251,7 @@ def draw_training(folder: Path, curves: Mapping[str, Curves], results: Results) 
         for metric, values in metrics.items()
         for seed, of_seed in zip(results.seeds, values, strict=True)
         for step, value in enumerate(of_seed)
+        if not np.isnan(value)
     )
     _write_csv(folder / "training.csv", ["policy", "seed", "metric", "step", "value"], rows)
     colours = assign_colours({**results.tables, **curves})
@@ -267,7 +273,7 @@ def _draw_curves(
     path: Path, curves: Sequence[tuple[str, Float[np.ndarray, "seed step"], str]],
     seeds: Sequence[int],
 ) -> None:  # fmt: skip
-    """Draw panels (title, values, colour): a thin line per seed, and their mean.
+    """Draw panels (title, values, colour): a thin line per seed, and their mean where all have one.
 
     More than `MAX_POINTS` steps are averaged over spans of equal length; the remainder is left out
     at the start. If values fall below a tenth of the first, their axis is logarithmic.
@@ -275,15 +281,25 @@ def _draw_curves(
     titles = [title for title, _, _ in curves]
     with _open_panels(path, titles, "step", height=1.9) as panels:
         for panel, (_, of_steps, colour) in zip(panels, curves, strict=True):
-            num_steps = of_steps.shape[1]
-            span = -(-num_steps // MAX_POINTS)
-            spans = np.arange(num_steps % span, num_steps).reshape(-1, span)
-            steps, values = spans.mean(axis=-1), of_steps[:, spans].mean(axis=-1)
-            for at, (seed, of_seed) in enumerate(zip(seeds, values, strict=True)):
-                panel.plot(steps, of_seed, color=colour, linewidth=0.7, alpha=0.45, markevery=[-1],
+            span = -(-of_steps.shape[1] // MAX_POINTS)
+            *lines, mean = (
+                _average_spans(line, span) for line in (*of_steps, of_steps.mean(axis=0))
+            )
+            for at, (seed, line) in enumerate(zip(seeds, lines, strict=True)):
+                panel.plot(*line, color=colour, linewidth=0.7, alpha=0.45, markevery=[-1],
                            marker=MARKERS[at % len(MARKERS)], markersize=4,
                            label=f"seed {seed}")  # fmt: skip
-            panel.plot(steps, values.mean(axis=0), color=colour, linewidth=1.6, label="mean")
-            if 0.0 < 10.0 * values.min() < values[:, 0].max():
+            panel.plot(*mean, color=colour, linewidth=1.6, label="mean")
+            drawn = [values for _, values in lines if values.size]
+            if 0.0 < 10.0 * min(map(np.min, drawn)) < max(values[0] for values in drawn):
                 panel.set_yscale("log")
             panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
+def _average_spans(
+    line: Float[np.ndarray, " step"], span: int
+) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
+    """Mean step and mean value of each `span` steps, up to the first NaN."""
+    number = int(np.isfinite(line).sum())
+    steps = np.arange(number % span, number).reshape(-1, span)
+    return steps.mean(axis=-1), line[steps].mean(axis=-1)

@@ -41,7 +41,8 @@ def read_scored_results(
         for scorer in first[0].scores:
             policy_scores, baseline_scores = scores(name, scorer), scores(names[0], scorer)
             tables[name][f"reward/{scorer}"] = policy_scores.mean(axis=-1)
-            tables[name][f"wins/{scorer}"] = win_rates(policy_scores, baseline_scores)
+            if name != names[0]:
+                tables[name][f"wins/{scorer}"] = win_rates(policy_scores, baseline_scores)
     return Results(
         seeds=list(seeds), ids=[row.id for row in first],
         num_samples=len(next(iter(first[0].scores.values()), ())),

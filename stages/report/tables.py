@@ -17,6 +17,7 @@ from stages.report.estimates import (
     PASS,
     WEIGHTED,
 )
+from stages.report.markdown import format_difference
 from stages.report.stage_metrics import COSTS, MEASURES
 from stages.report.verdict import Metrics
 
@@ -164,14 +165,16 @@ def list_seed_columns(differences: Metrics) -> list[Column]:
 
 
 def format_p(difference: Metrics) -> str:
-    """p-value after Holm's adjustment; empty if the difference is not tested."""
+    """p-value after Holm's adjustment, three digits; empty if the difference is not tested."""
     p = difference["p_holm"]
-    return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+    return "" if p is None else "<0.001" if p < 0.001 else f"{p:#.3g}"
 
 
-def format_interval(estimate: Metrics, form: str = ".1f", scale: float = 100.0) -> str:
+def format_interval(
+    estimate: Metrics, form: Callable[[float], str] = "{:.1f}".format, scale: float = 100.0
+) -> str:
     """Number with its interval, times `scale`: by default a share in per cent."""
-    value, low, high = (f"{scale * estimate[key]:{form}}" for key in ("value", "low", "high"))
+    value, low, high = (form(scale * estimate[key]) for key in ("value", "low", "high"))
     return f"{value} [{low}, {high}]"
 
 
@@ -195,8 +198,8 @@ def format_endings(shares: Mapping[str, float]) -> str:
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {
-    "interval": format_interval, "points": lambda gain: format_interval(gain, "+.1f"),
-    "score": lambda score: format_interval(score, ".3f", 1.0), "p": format_p,
+    "interval": format_interval, "points": lambda gain: format_interval(gain, format_difference),
+    "score": lambda score: format_interval(score, "{:.3f}".format, 1.0), "p": format_p,
     "seeds": format_seeds, "detectable": format_detectable, "endings": format_endings,
     "share": lambda it: f"{100 * (it if isinstance(it, float) else it['value']):.1f}",
     "percent": lambda share: f"{100 * share['value']:.1f} %",

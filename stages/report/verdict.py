@@ -5,6 +5,7 @@ from typing import Any
 
 from stages.algorithms.statistics.crossed_means import MIN_SEEDS
 from stages.report.estimates import BEST_OF, BEST_TEMPERATURE, MEAN
+from stages.report.markdown import format_difference
 from stages.report.sharpening import MIN_DEV_PROBLEMS
 from stages.rewards.pool_scores import MEAN_LOGPROB
 
@@ -116,9 +117,9 @@ def describe_parts(metrics: Metrics) -> str | None:
     if not clauses:
         return None
     return (
-        f"Where the gains as sampled come from: sharpening, which a lower temperature gives "
-        f"{metrics['baseline']} without training, {clauses['sharpening']}; the format of the "
-        f"answer, {clauses['format']}; the rest, {clauses['rest']}."
+        f"Parts of the differences as sampled: sharpening (what {metrics['baseline']} gains at its "
+        f"best temperature, less what the policy gains at its own), {clauses['sharpening']}; the "
+        f"format of the answer, {clauses['format']}; the rest, {clauses['rest']}."
     )
 
 
@@ -227,7 +228,7 @@ def split_by_significance(
 
 def format_points(difference: Metrics) -> str:
     """Difference in percentage points."""
-    return f"{100 * difference['value']:+.1f}"
+    return format_difference(100 * difference["value"])
 
 
 def format_range(differences: Metrics, names: Iterable[str]) -> str:

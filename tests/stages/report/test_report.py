@@ -24,6 +24,7 @@ import studied_run
 from dvc_data.hashfile.hash_info import HashInfo
 from dvc_data.hashfile.tree import Tree
 from markdown_it import MarkdownIt
+from matplotlib.axes import Axes
 from ruamel.yaml import YAML
 from toy_repo import init_dvc
 
@@ -373,6 +374,8 @@ def test_a_start_whose_episodes_all_failed_is_left_out_for_all(run):
     lines.write_lines(path, of_one)
     found = episode_comparison.compare_episodes(played()[0])
     assert (found["num_starts"], found["left_out"]) == (11, 1)
+    for shown in conversations.choose_conversations(played()[0]).values():
+        assert not any(conversation.reason.startswith("s4:") for conversation in shown)
     expected = np.delete(success("sft"), 4, axis=1).mean()
     assert found["policies"]["sft"]["success"]["value"] == pytest.approx(expected, abs=1e-6)
     lines.write_lines(path, failed)
@@ -387,6 +390,18 @@ def test_conversations_are_of_each_policy_and_the_baseline_and_at_random(run):
     assert [(play.policy, play.success) for play in first.plays] == [("sft", False), ("grpo", True)]
     assert [line.heading for line in first.start] == ["tools", "system", "user"]
     assert len(first.plays[1].lines) == 3
+
+
+def test_the_curve_of_a_seed_goes_to_its_own_end_and_the_mean_to_the_first(tmp_path, monkeypatch):
+    name, title = next(iter(plots.SHOWN.items()))
+    lengths, drawn = (400, 5, 170), []
+    history = [[{name: float(step)} for step in range(length)] for length in lengths]
+    curves = plots.select_curves(history)
+    assert np.isfinite(curves[name]).sum(axis=1).tolist() == [*lengths]
+    monkeypatch.setattr(Axes, "plot", lambda _, *line, **__: drawn.append(line))
+    plots._draw_curves(tmp_path / "x.svg", [(title, curves[name], "red")], [0, 1, 2])
+    assert [steps[-1] for steps, _ in drawn] == [398, 3, 168, 3], "the middle of the last three"
+    assert all((steps == values).all() for steps, values in drawn)
 
 
 # --- transcripts: of each problem, who is right with each seed: the baseline, x, y
@@ -459,6 +474,11 @@ def test_cells_by_hand():
     assert tables.format_seeds(difference | {"seeds": {"0": 1}}) == ""
     assert markdown.format_points(difference) == "+5.1 [-0.1, +10.0]"
     assert markdown.format_points(difference | {"low": 0.01}) == "**+5.1 [+1.0, +10.0]**"
+    small = {"value": -0.0004, "low": -0.00104, "high": -0.000012}
+    assert markdown.format_points(small) == "**-0.04 [-0.1, -0.001]**"
+    assert markdown.format_difference(0.0) == "+0.0"
+    p_values = {0.050417: "0.0504", 0.0496: "0.0496", 0.7: "0.700", 1.0: "1.00", 0.00123: "0.00123"}
+    assert {p: tables.format_p({"p_holm": p}) for p in p_values} == p_values
     rows = [{"policy": "sft", "method": "SFT", "steps": "2,324", "gain": "", "result": ""},
         {"policy": "dpo", "steps": "120 to 124", "gain": "+1.0", "result": "none"}]  # fmt: skip
     table = CaptionedTable("", rows)
