@@ -183,7 +183,7 @@ def tabulate_starts(played: EnvironmentEpisodes) -> tuple[Results, int]:
 def find_complete(played: EnvironmentEpisodes) -> Bool[np.ndarray, " start"]:
     """Whether every policy has, with every seed, an episode from the start that did not fail."""
     success = [[seed.means[SUCCESS] for seed in seeds] for seeds in played.policies.values()]
-    return np.isfinite(success).all(axis=(0, 1))
+    return np.all(np.isfinite(np.array(success)), axis=(0, 1))
 
 
 def count_endings(seeds: Sequence[SeedEpisodes]) -> dict[str, Any]:
