@@ -13,7 +13,6 @@ from stages.sources import columns, raw_rows
 from stages.sources.quarantine import RejectedError
 
 _LABELLED = re.compile(r"\(?([A-Za-z])[).:]\s*")
-_LAST_LETTER = re.compile(r"\b([A-Z])[).:]\s*\Z")
 GoldForm = Literal["label", "text", "index", "index alone"]
 """Form of a column's gold answers; an index counts from 0. `index alone`: not also a text."""
 
@@ -129,23 +128,17 @@ def read_choices(value: Any, column: str) -> Choices:
     return Choices(tuple(labels), tuple(texts), are_labelled)
 
 
-def check_listed(answer: str, question: str, fields: Mapping[str, Any]) -> None:
-    r"""Raise RejectedError for a gold answer that is an index of choices listed by their letters.
+def check_listed(answer: str, names: Sequence[str], fields: Mapping[str, Any]) -> None:
+    """Raise RejectedError for a gold answer that is an index of choices in columns of these names.
 
-    A template of the question may list columns so: `"{question}\nA. {opa}\nB. {opb}"`.
+    The question lists these columns by their letters (`Columns.lettered_choices`).
     """
-    letters = {
-        name: match[1] for literal, name, _, _ in string.Formatter().parse(question)
-        if name is not None and (match := _LAST_LETTER.search(literal)) is not None
-    }  # fmt: skip
-    if len(letters) < 2 or [*letters.values()] != [*string.ascii_uppercase[: len(letters)]]:
-        return
-    texts = [str(columns.find(fields, name)) for name in letters]
+    texts = [str(columns.find(fields, name)) for name in names]
     is_number = columns.read_number(answer) in range(len(texts) + 1)  # from 0, or from 1
-    if is_number and not any(columns.say_the_same(answer, text) for text in texts):
+    if texts and is_number and not any(columns.say_the_same(answer, text) for text in texts):
         raise RejectedError(
             f"index of a choice: expected the letter or the text of one of those that the question "
-            f"lists, {', '.join(letters)}, found {answer!r}: write its letter into the file, or "
+            f"lists, {', '.join(names)}, found {answer!r}: write its letter into the file, or "
             f"the choices as a list into one column, `choices`, of which an index from 0 is read"
         )
 

@@ -16,10 +16,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import fmean
-from string import Formatter
+from string import Formatter, ascii_uppercase
 from typing import Any, TypeGuard
 
 from pydantic import field_validator
@@ -71,8 +71,17 @@ class Columns(Params):
         """Field -> column, without those that are not given."""
         return self.model_dump(exclude_none=True)
 
+    @cached_property
+    def lettered_choices(self) -> list[str]:
+        r"""Columns that the question lists by letters, as in `"{question}\nA. {opa}\nB. {opb}"`."""
+        pairs = _LETTERED.findall(self.question or "")
+        letters = "".join(letter for letter, _ in pairs)
+        return [name for _, name in pairs if letters == ascii_uppercase[: len(pairs)] != "A"]
+
 
 MISSING = object()
+_LETTERED = re.compile(r"\b([A-Z])[).:]\s*\{([^{}]+)\}")
+"""Letter before a column in a template."""
 NAMES: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
 """Content of a column -> its usual names."""
 OTHER_KINDS: dict[str, str] = NAMES["other_kinds"]

@@ -281,7 +281,7 @@ def parse_problem(
     if columns.answer is not None:
         answer = raw_rows.check_answer(values["answer"], columns.answer, is_choice=has_choices)
         answer = _add_unit(answer, values.get("unit"), columns.unit)
-        check_listed(answer, str(columns.question), fields)
+        check_listed(answer, columns.lettered_choices, fields)
     if has_choices:
         choices = read_choices(values["choices"], str(columns.choices))
         turns = [*turns[:-1], choices.ask(turns[-1])]
