@@ -72,8 +72,9 @@ _LINE_TURN = re.compile(rf"(?:^\s*|\n+)({'|'.join(ROLES_OF_SPEAKERS)}):")
 
 
 def read_conversation(
-    value: Any, what: str, ignore: Collection[str] = (), *, may_end_empty: bool = False
-) -> list[Turn]:
+    value: Any, what: str, ignore: Collection[str] = (), *, may_end_empty: bool = False,
+    may_alternate: bool = True,
+) -> list[Turn]:  # fmt: skip
     """The turns of a list of messages, of JSON text, of a transcript or of a user's message.
 
     Args:
@@ -81,6 +82,8 @@ def read_conversation(
         what: Name of the column, for the message of a RejectedError.
         ignore: Keys of messages that may be dropped.
         may_end_empty: Accept an empty last turn, which the caller reports itself.
+        may_alternate: Read several texts as the user's and the assistant's in turn; otherwise all
+            may be the user's, and they are rejected.
     """
     value = columns.unwrap(value)
     if isinstance(value, str):
@@ -93,7 +96,7 @@ def read_conversation(
     if not isinstance(value, list) or not value:
         raise RejectedError(f"no conversation: '{what}' should be a filled list, is {value!r:.60}")
     turns, is_response = list[Turn](), any(map(_is_item, value))
-    for entry in map(_read_item, _spell_out(value)):
+    for entry in map(_read_item, _spell_out(value, what, may_alternate=may_alternate)):
         turn = read_message(entry, ignore)
         is_part = is_response or _role_in(entry) in CALL_ROLES
         if turn is not None and is_part and turns and is_reply(turn) and is_reply(turns[-1]):
@@ -110,16 +113,6 @@ def read_conversation(
         raise RejectedError(str(error)) from error
 
 
-def read_question(value: Any, what: str, ignore: Collection[str]) -> list[Turn]:
-    """As `read_conversation`; RejectedError for a list of several texts: all may be the user's."""
-    if isinstance(value, list) and len(value) > 1 and all(isinstance(text, str) for text in value):
-        raise RejectedError(
-            f"several texts: '{what}' should be one, or messages with roles, is {value!r:.60}: "
-            f"name one, as {what}.0, or write each as a message with its role"
-        )
-    return read_conversation(value, what, ignore)
-
-
 def is_reply(turn: Turn) -> bool:
     """Whether the turn is the assistant's."""
     return turn.role == "assistant"
@@ -130,9 +123,14 @@ def is_silent(turn: Turn) -> bool:
     return not turn.content and not turn.calls and turn.role != "tool"
 
 
-def _spell_out(entries: list[Any]) -> list[Any]:
+def _spell_out(entries: list[Any], what: str, *, may_alternate: bool) -> list[Any]:
     """Messages from texts (user and assistant in turn) or from exchanges; others unchanged."""
     if len(entries) > 1 and all(isinstance(entry, str) for entry in entries):
+        if not may_alternate:
+            raise RejectedError(
+                f"several texts: '{what}' should be one, or messages with roles, is {entries!r:.60}"
+                f": name one, as {what}.0, or write each as a message with its role"
+            )
         roles = itertools.cycle(("user", "assistant"))
         return [{"role": role, "content": text} for role, text in zip(roles, entries, strict=False)]
     if all(isinstance(entry, dict) and entry.keys() == {"input", "output"} for entry in entries):

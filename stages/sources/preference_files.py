@@ -619,7 +619,7 @@ class PairReader:
         prompt = columns_of.unwrap(raw)
         if prompt in (MISSING, None, "", []):
             raise RejectedError(f"no prompt: there is nothing in column {asks!r}")
-        turns = conversations.read_question(prompt, asks, self.ignore)
+        turns = conversations.read_conversation(prompt, asks, self.ignore, may_alternate=False)
         return Context(prompt, turns, system_text, number, raw)
 
     def _make_answer(self, context: Context, value: Any, name: str) -> Answer:

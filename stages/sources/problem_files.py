@@ -344,10 +344,9 @@ def read_turns(values: Mapping[str, Any], columns: Columns, ignore: Sequence[str
     RejectedError for two different replies, of which one would be lost.
     """
     key = next(key for key in ("messages", "question", "user") if key in values)
-    read = conversations.read_question
-    if key == "messages":
-        read = conversations.read_conversation
-    turns = read(values[key], str(getattr(columns, key)), ignore)
+    turns = conversations.read_conversation(
+        values[key], str(getattr(columns, key)), ignore, may_alternate=key == "messages"
+    )
     if (system := values.get("system")) is not None:
         turns = conversations.add_system(turns, raw_rows.check_text(system, str(columns.system)))
     if not columns_of.is_empty(values.get("calls")):
