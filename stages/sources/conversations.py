@@ -31,6 +31,7 @@ from stages.records.problems import REASONING_KEYS, ToolCall, Turn
 from stages.records.transcripts import SPEAKERS, link_results
 from stages.sources import columns, raw_rows, tool_calls
 from stages.sources.quarantine import RejectedError
+from stages.sources.tool_calls import Tools
 
 ROLES_OF_SPEAKERS = {name: role for role, name in SPEAKERS.items()}
 FORMS: Mapping[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
@@ -73,7 +74,7 @@ _LINE_TURN = re.compile(rf"(?:^\s*|\n+)({'|'.join(ROLES_OF_SPEAKERS)}):")
 
 def read_conversation(
     value: Any, what: str, ignore: Collection[str] = (), *, may_end_empty: bool = False,
-    may_alternate: bool = True,
+    may_alternate: bool = True, tools: Tools = (),
 ) -> list[Turn]:  # fmt: skip
     """The turns of a list of messages, of JSON text, of a transcript or of a user's message.
 
@@ -84,6 +85,7 @@ def read_conversation(
         may_end_empty: Accept an empty last turn, which the caller reports itself.
         may_alternate: Read several texts as the user's and the assistant's in turn; otherwise all
             may be the user's, and they are rejected.
+        tools: Tools of the row, whose schemas may forbid nulls in their calls.
     """
     value = columns.unwrap(value)
     if isinstance(value, str):
@@ -97,7 +99,7 @@ def read_conversation(
         raise RejectedError(f"no conversation: '{what}' should be a filled list, is {value!r:.60}")
     turns, is_response = list[Turn](), any(map(_is_item, value))
     for entry in map(_read_item, _spell_out(value, what, may_alternate=may_alternate)):
-        turn = read_message(entry, ignore)
+        turn = read_message(entry, ignore, tools)
         is_part = is_response or _role_in(entry) in CALL_ROLES
         if turn is not None and is_part and turns and is_reply(turn) and is_reply(turns[-1]):
             turns += _join_parts(turns.pop(), turn)
@@ -217,7 +219,7 @@ def check_reply(reply: str) -> None:
     )
 
 
-def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
+def read_message(message: Any, ignore: Collection[str], tools: Tools) -> Turn | None:
     """The turn of a message of either shape, its text stripped; None: an empty system message."""
     entry = message if isinstance(message, dict) else {}
     content = _content_key(entry)
@@ -228,9 +230,9 @@ def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
     _check_keys(entry, content, ignore)
     role = ROLES[spoken_by]
     if spoken_by in CALL_ROLES:
-        calls = tool_calls.read_calls(entry.get(content), content)
+        calls = tool_calls.read_calls(entry.get(content), content, tools)
         return Turn(role, "", is_imitated=_read_weight(entry), calls=calls)
-    calls, reasoning = _read_calls(entry, ignore), _read_reasoning(entry, ignore)
+    calls, reasoning = _read_calls(entry, ignore, tools), _read_reasoning(entry, ignore)
     if role != "assistant" and (calls or reasoning):
         raise RejectedError(f"no message: a turn of the role {spoken_by!r} calls tools or reasons")
     if role == "tool" or calls:
@@ -285,10 +287,12 @@ def _refuse_key(what: str, key: str, value: Any) -> NoReturn:
     )
 
 
-def _read_calls(entry: Mapping[str, Any], ignore: Collection[str]) -> tuple[ToolCall, ...]:
+def _read_calls(
+    entry: Mapping[str, Any], ignore: Collection[str], tools: Tools
+) -> tuple[ToolCall, ...]:
     """The calls beside a message's content."""
     keys = [key for key in CALL_KEYS if key not in ignore and not columns.is_empty(entry.get(key))]
-    return tuple(call for key in keys for call in tool_calls.read_calls(entry[key], key))
+    return tuple(call for key in keys for call in tool_calls.read_calls(entry[key], key, tools))
 
 
 def _read_answered(entry: Mapping[str, Any]) -> ToolCall | None:

@@ -26,6 +26,7 @@ from stages.sources.columns import MISSING, Columns
 from stages.sources.containers import RawRow, Rows, pick_split
 from stages.sources.dataset_card import NAME as CARD_NAME
 from stages.sources.quarantine import RejectedError
+from stages.sources.tool_calls import Tools
 from stages.sources.unread import NUM_SAMPLE, SourceReport, Unread
 
 NO_UNITS = frozenset({"-", "--", "n/a", "na", "unitless", "dimensionless", "no unit", "no units"})
@@ -267,7 +268,7 @@ def parse_problem(
     """
     values = read_values(fields, columns)
     tools = tool_calls.read_tools(values.get("tools"), str(columns.tools))
-    turns = tool_calls.drop_nulls(read_turns(values, columns, ignore), tools)
+    turns = read_turns(values, columns, ignore, tools)
     reply = solution = None
     if conversations.is_reply(turns[-1]):
         *turns, reply = turns
@@ -300,12 +301,13 @@ def parse_problem(
                 f"{split} (ignore: [{columns.split}] takes the latter)"
             )
         split = "test" if split == "test" else of_row
-    is_plain = len(turns) == 1 and columns.question is not None and tools is None
+    is_plain = len(turns) == 1 and columns.question is not None and not tools
     name = _SUFFIXES.sub("", file).replace("/", "-")
     return Problem(
         id=raw_rows.check_id(values.get("id"), str(columns.id), f"{name}-{line:06d}"),
         question=render_question(turns), answer=answer, solution=solution, split=split, line=line,
-        file=file, turns=None if is_plain else tuple(turns), tools=tools,
+        file=file, turns=None if is_plain else tuple(turns),
+        tools=tool_calls.to_json(tools) if tools else None,
         reply=None if solution is None else reply,
     )  # fmt: skip
 
@@ -336,28 +338,28 @@ def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
     return values
 
 
-def read_turns(values: Mapping[str, Any], columns: Columns, ignore: Sequence[str]) -> list[Turn]:
+def read_turns(
+    values: Mapping[str, Any], columns: Columns, ignore: Sequence[str], tools: Tools
+) -> list[Turn]:
     """Turns of a row: system message, conversation, and the reply, if there is one.
 
     A reply that is only the gold answer is dropped: SFT would teach to leave the working out. A row
     without a gold answer needs a reply, if a column has replies.
     RejectedError for two different replies, of which one would be lost.
     """
+    read = partial(conversations.read_conversation, ignore=ignore, tools=tools)
     key = next(key for key in ("messages", "question", "user") if key in values)
-    turns = conversations.read_conversation(
-        values[key], str(getattr(columns, key)), ignore, may_alternate=key == "messages"
-    )
+    turns = read(values[key], str(getattr(columns, key)), may_alternate=key == "messages")
     if (system := values.get("system")) is not None:
         turns = conversations.add_system(turns, raw_rows.check_text(system, str(columns.system)))
     if not columns_of.is_empty(values.get("calls")):
         text = raw_rows.check_text(values.get("assistant") or "", str(columns.assistant)).strip()
-        calls = tool_calls.read_calls(values["calls"], str(columns.calls))
+        calls = tool_calls.read_calls(values["calls"], str(columns.calls), tools)
         return [*turns, Turn("assistant", text, calls=calls)]
     field = "assistant" if columns.solution is None else "solution"
     value, name = values.get(field), getattr(columns, field)
     if value and isinstance(value, list | dict):
-        reply = conversations.read_conversation(value, str(name), ignore)
-        return conversations.join(turns, reply, str(name))
+        return conversations.join(turns, read(value, str(name)), str(name))
     text = "" if value in (None, []) else raw_rows.check_text(value, str(name))
     if not text.strip() and name is not None and columns.answer is None:
         raise RejectedError(f"empty reply: '{name}' holds no text, and there is no gold answer")

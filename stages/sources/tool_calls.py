@@ -10,23 +10,25 @@ RejectedError.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stages.records.problems import ToolCall, Turn
+from stages.records.problems import ToolCall
 from stages.sources import columns, raw_rows
 from stages.sources.quarantine import RejectedError
 
+Tools = Sequence[Mapping[str, Any]]
+"""Tools of a row, as OpenAI and chat templates have them."""
 
-def read_tools(value: Any, what: str) -> str | None:
-    """JSON text of a list of tools, each as OpenAI and chat templates have it; None: no tools."""
+
+def read_tools(value: Any, what: str) -> Tools:
+    """Tools of a list of schemas; an empty list without any."""
     tools = _parse(value, f"tools: '{what}'")
     if columns.is_empty(tools):
-        return None
+        return []
     if not isinstance(tools, list):
         raise RejectedError(f"tools: '{what}' should be a list of schemas and is {value!r:.60}")
-    return to_json([_read_tool(_parse_object(tool, f"tools: '{what}'")) for tool in tools])
+    return [_read_tool(_parse_object(tool, f"tools: '{what}'")) for tool in tools]
 
 
 def _parse_object(value: Any, what: str) -> Any:
@@ -50,19 +52,24 @@ def _read_tool(tool: Any) -> dict[str, Any]:
     return {"type": "function", "function": filled}
 
 
-def read_calls(value: Any, what: str) -> tuple[ToolCall, ...]:
-    """A call, or a list of calls."""
+def read_calls(value: Any, what: str, tools: Tools) -> tuple[ToolCall, ...]:
+    """A call, or a list of calls, without the nulls that the schemas of their tools forbid.
+
+    In a columnar file each call has the arguments of all calls, filled with null, and so have rows
+    that were saved from it as JSON lines.
+    """
     name = f"tool call: '{what}'"
     calls = _parse(value, name)
     calls = calls if isinstance(calls, list) else [calls]
-    return tuple(_read_call(_parse_object(call, name)) for call in calls)
+    schemas = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools}
+    return tuple(_read_call(_parse_object(call, name), schemas) for call in calls)
 
 
 CALL_KEYS = frozenset({"id", "type", "index", "function", "name", "arguments"})
 """Keys of a call: those that are read, and its index."""
 
 
-def _read_call(call: Any) -> ToolCall:
+def _read_call(call: Any, schemas: Mapping[str, Any]) -> ToolCall:
     has_function = isinstance(call, dict) and isinstance(call.get("function"), dict)
     content = call["function"] if has_function else call
     name = content.get("name") if isinstance(content, dict) else None
@@ -80,34 +87,12 @@ def _read_call(call: Any) -> ToolCall:
         expected = f"the arguments of '{name}' should be an object"
         raise RejectedError(f"tool call: {expected} and are {arguments!r:.60}")
     number = call.get("id")
+    schema = schemas.get(name)
+    if isinstance(schema, dict) and isinstance(listed := schema.get("properties"), dict):
+        arguments = {key: value for key, value in arguments.items() if value is not None
+                     or (_may_be_null(listed[key]) if listed.get(key) is not None
+                         else schema.get("additionalProperties"))}  # fmt: skip
     return ToolCall(name, to_json(arguments), None if number is None else str(number))
-
-
-def drop_nulls(turns: Sequence[Turn], tools: str | None) -> list[Turn]:
-    """Turns whose calls have no null that the schema of their tool, if it lists arguments, forbids.
-
-    In a columnar file each call has the arguments of all calls, filled with null, and so have rows
-    that were saved from it as JSON lines.
-    """
-    functions = [tool["function"] for tool in json.loads(tools or "[]")]
-    schemas = {function["name"]: function.get("parameters") for function in functions}
-
-    def drop(call: ToolCall) -> ToolCall:
-        schema, arguments = schemas.get(call.name), json.loads(call.arguments)
-        if not isinstance(schema, dict) or None not in arguments.values():
-            return call
-        if not isinstance(listed := schema.get("properties"), dict):
-            return call
-        kept = {key: value for key, value in arguments.items() if value is not None
-                or (_may_be_null(listed[key]) if listed.get(key) is not None
-                    else schema.get("additionalProperties"))}  # fmt: skip
-        return replace(call, arguments=to_json(kept))
-
-    return [
-        replace(turn, calls=tuple(map(drop, turn.calls)), answers=answered and drop(answered))
-        for turn in turns
-        for answered in (turn.answers,)
-    ]
 
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object"})
