@@ -307,7 +307,7 @@ def read_preferences(
     # without harm to the pair.
     marks = columns.sides and pair_checks.find_marks(*columns.sides)
     unread = Unread(
-        columns.used().values(), ignore, where=where,
+        used=columns.used().values(), ignore=ignore, where=where,
         is_imitated=bool(columns.score or columns.label),
         lacks_prompt=_lacks_prompt(columns, sample),
         sides=(marks or ()) if columns.a else (marks or pair_checks.CHOSEN)[1:],
@@ -315,7 +315,7 @@ def read_preferences(
     for row in unread.watch(rows, report):
         if isinstance(row, RawRow):
             for name, value in _find_beside(row.fields, columns):
-                if name not in (*unread.expressions, *where):
+                if name not in (*unread.used, *where):
                     unread.refuse(row, name, value, "may say which answer is better, or how much")
     read = reader.read_rating if columns.score else reader.read_row
     read_rows: Any = (row if isinstance(row, BadRow) else read(row) for row in rows)

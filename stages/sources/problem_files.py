@@ -160,13 +160,13 @@ def parse_splits(
             gold_forms = count_gold_forms(sample, columns.choices, columns.answer)
         note_reading(report, columns, split)
         unread = Unread(
-            columns.used().values(), source.ignore, where=source.where, gold=columns.answer,
-            choices=columns.choices, is_imitated=_imitates(columns, sample),
+            used=columns.used().values(), ignore=source.ignore, where=source.where, split=split,
+            gold=columns.answer, choices=columns.choices, is_imitated=_imitates(columns, sample),
         )  # fmt: skip
         parse = partial(
             parse_problem, columns=columns, split=split, ignore=source.ignore, gold_forms=gold_forms
         )
-        for row in unread.watch(itertools.chain(head, rows), report, split):
+        for row in unread.watch(itertools.chain(head, rows), report):
             problems = [row] if isinstance(row, BadRow) else _parse_solutions(row, columns, parse)
             for problem in problems:
                 is_bad = isinstance(problem, BadRow)

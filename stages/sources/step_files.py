@@ -197,7 +197,7 @@ def read_solutions(
     report.form, report.rows = f"labelled steps ({form.kind})", {"unsplit": 0}
     names, where = form.columns, where or {}
     rows, lines = columns_of.keep_rows(containers.open_rows(place), where), dict[str, int]()
-    for row in Unread(names, [*ignore, *GOLD], where=where).watch(rows, report):
+    for row in Unread(used=names, ignore=[*ignore, *GOLD], where=where).watch(rows, report):
         if isinstance(row, BadRow):
             yield row
             continue

@@ -25,13 +25,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from stages.records.problems import BadRow
 from stages.sources import columns as columns_of
 from stages.sources.choices import read_choices
 from stages.sources.columns import MISSING, NAMES, parse_nested, read_number
-from stages.sources.containers import RawRow
+from stages.sources.containers import RawRow, Rows
 from stages.sources.pair_checks import is_score, says_of_side
 from stages.sources.quarantine import RejectedError
 from stages.sources.raw_rows import PLACEHOLDERS
@@ -135,53 +136,48 @@ class SourceReport:
     """Number of rows by split; `unsplit` if the source has no splits."""
 
 
+@dataclass(kw_only=True)
 class Unread:
     """The unread columns of a file, as its rows are read."""
 
-    def __init__(  # noqa: PLR0913
-        self, expressions: Iterable[str], ignore: Collection[str] = (), *,
-        where: Collection[str] = (), gold: str | None = None, choices: str | None = None,
-        is_imitated: bool = False, lacks_prompt: bool = False, sides: Collection[str] = (),
-    ) -> None:  # fmt: skip
-        """Watch the columns that no expression reads.
+    used: Collection[str]
+    """Columns, paths and templates that are read."""
+    ignore: Collection[str] = ()
+    """Columns, and paths into them, that may be dropped."""
+    where: Collection[str] = ()
+    """Columns by which rows are kept: their values say nothing more of which are good."""
+    gold: str | None = None
+    """The column of the gold answer; None: nothing is compared with one."""
+    choices: str | None = None
+    """The column of the choices of which the gold answer is one."""
+    is_imitated: bool = False
+    """Whether replies are imitated, so that it counts whether they are good."""
+    lacks_prompt: bool = False
+    """Whether no column is the prompt, so that one of short texts may be it."""
+    sides: Collection[str] = ()
+    """Words of columns of an answer that may be invalid without harm to its row."""
+    split: str | None = None
+    """Split of the rows; a column may repeat that those of the test split are for testing."""
+    _columns: dict[str, _Column] = field(default_factory=dict)
+    _refused: dict[str, tuple[RawRow, Any, str]] = field(default_factory=dict)
 
-        Args:
-            expressions: Columns, paths and templates that are read.
-            ignore: Columns, and paths into them, that may be dropped.
-            where: Columns by which rows are kept: their values say nothing more of which are good.
-            gold: The column of the gold answer; None: nothing is compared with one.
-            choices: The column of the choices of which the gold answer is one.
-            is_imitated: Whether replies are imitated, so that it counts whether they are good.
-            lacks_prompt: Whether no column is the prompt, so that one of short texts may be it.
-            sides: Words of columns of an answer that may be invalid without harm to its row.
-        """
-        self.expressions = [*expressions]
-        self.paths = [name for each in self.expressions for name in columns_of.names_in(each)]
-        self.ignore, self.where, self.gold = frozenset(ignore), frozenset(where), gold
-        self.is_imitated, self.choices = is_imitated, choices
-        self.lacks_prompt, self.sides, self.refuse_tests = lacks_prompt, frozenset(sides), True
-        self.names = dict[str, None]()
-        self._columns = dict[str, _Column]()
-        self._refused = dict[str, tuple[RawRow, Any, str]]()
+    @cached_property
+    def paths(self) -> list[str]:
+        """The columns that are read."""
+        return [name for each in self.used for name in columns_of.names_in(each)]
 
-    def watch(
-        self, rows: Iterable[RawRow | BadRow], report: SourceReport, split: str | None = None
-    ) -> Iterator[RawRow | BadRow]:
+    def watch(self, rows: Iterable[RawRow | BadRow], report: SourceReport) -> Rows:
         """Rows of a split, unchanged; `report` counts them and lists unread columns.
-
-        A column may repeat that the rows of the test split are for testing.
 
         Raises:
             ValueError: an unread column has content; after `NUM_SAMPLE` rows and at the end.
         """
-        self.refuse_tests = split != "test"
         for number, row in enumerate(rows, start=1):
             if isinstance(row, RawRow):
-                self._look_at(row)
+                self._look_at(row, report.unused)
             if number == NUM_SAMPLE:
                 self._check()
-            report.rows[split or "unsplit"] = number
-            report.unused += [name for name in self.names if name not in report.unused]
+            report.rows[self.split or "unsplit"] = number
             yield row
         self._check()
 
@@ -191,13 +187,13 @@ class Unread:
             self._refused.setdefault(name, (row, value, why))
 
     def _is_ignored(self, name: str) -> bool:
-        return not self.ignore.isdisjoint((name, name.partition(".")[0]))
+        return name in self.ignore or name.partition(".")[0] in self.ignore
 
-    def _look_at(self, row: RawRow) -> None:
+    def _look_at(self, row: RawRow, unused: list[str]) -> None:
         row_texts: _ReadTexts | None = None
         for name, value in self._list_unread(row.fields):
-            if name not in self.where:
-                self.names[name] = None
+            if name not in self.where and name not in unused:
+                unused.append(name)
             if columns_of.is_empty(value) or self._is_ignored(name):
                 continue
             row_texts = row_texts or _ReadTexts(row.fields, self.paths)
@@ -239,7 +235,7 @@ class Unread:
             return
         if isinstance(part, list):
             column.most_items = max(column.most_items, len(part))
-        elif self.refuse_tests and columns_of.says_test(path, part):
+        elif self.split != "test" and columns_of.says_test(path, part):
             self.refuse(row, path, part, "says that the row is not to be trained on")
         elif path in self.where or says_of_side(path, self.sides):
             pass
