@@ -113,8 +113,7 @@ def read_source(source: SourceConfig, seed: int) -> ScreenedSource:
     sources = source if isinstance(source, list) else [source]
     rows, reports = list[Problem | BadRow](), list[SourceReport]()
     for number, files in enumerate(sources, start=1):
-        path = files.path if isinstance(files.path, str) else ", ".join(files.path)
-        reports.append(SourceReport(path=path))
+        reports.append(SourceReport(path=name_of(files)))
         prefix = f"{number}-" if len(sources) > 1 else ""
         rows += (
             replace(row, id=prefix + row.id) if prefix and isinstance(row, Problem) else row

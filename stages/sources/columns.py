@@ -30,7 +30,22 @@ from stages.sources.containers import SPLITS, Rows
 from stages.sources.quarantine import RejectedError
 
 
-class Columns(Params):
+class ColumnNames(Params):
+    """Columns by field; each a name, a path or a template."""
+
+    @field_validator("*")
+    @classmethod
+    def _expression(cls, value: str | None) -> str | None:
+        if value is not None:
+            names_in(value)
+        return value
+
+    def used(self) -> dict[str, str]:
+        """Field -> column, without those that are not given."""
+        return self.model_dump(exclude_none=True)
+
+
+class Columns(ColumnNames):
     """Columns of a file of problems or conversations; each a name, a path or a template."""
 
     question: str | None = None
@@ -59,17 +74,6 @@ class Columns(Params):
     """Id, unique within the source; without it, the file's name and the row's number."""
     split: str | None = None
     """Split: `train`, `dev` (or `validation`) or `test`."""
-
-    @field_validator("*")
-    @classmethod
-    def _expression(cls, value: str | None) -> str | None:
-        if value is not None:
-            names_in(value)
-        return value
-
-    def used(self) -> dict[str, str]:
-        """Field -> column, without those that are not given."""
-        return self.model_dump(exclude_none=True)
 
     @cached_property
     def lettered_choices(self) -> list[str]:

@@ -36,7 +36,7 @@ from itertools import combinations, islice, product, takewhile
 from statistics import fmean, mean
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
-from stages.config import Params, Where
+from stages.config import Where
 from stages.records import transcripts
 from stages.records.preferences import (
     Preference,
@@ -47,7 +47,7 @@ from stages.records.preferences import (
 from stages.records.problems import BadRow, Prompt, Turn
 from stages.sources import columns as columns_of
 from stages.sources import containers, conversations, pair_checks, raw_rows, splitting
-from stages.sources.columns import MISSING, NAMES, ColumnSample, read_number
+from stages.sources.columns import MISSING, NAMES, ColumnNames, ColumnSample, read_number
 from stages.sources.containers import Place, RawRow
 from stages.sources.preference_votes import LabelledRow, give_probability, merge_rows, record_row
 from stages.sources.quarantine import ALONE, MERGED, PARTED, TIE, RejectedError, bad_row
@@ -82,7 +82,7 @@ _ANSWER_WORD = re.compile(r"^(?:response|answer|assistant|model|output|completio
 """What stands before the letter or number of an answer, as in `Response 2` and `model_a`."""
 
 
-class PairColumns(Params):
+class PairColumns(ColumnNames):
     """Columns of a file of preferences; each a name, a path or a template."""
 
     prompt: str | None = None
@@ -111,10 +111,6 @@ class PairColumns(Params):
     score: str | None = None
     label: str | None = None
     """true or false: the answer is good or bad."""
-
-    def used(self) -> dict[str, str]:
-        """Field -> column, of those that are given."""
-        return self.model_dump(exclude_none=True)
 
     @property
     def sides(self) -> tuple[str, str] | None:
@@ -291,8 +287,7 @@ def read_preferences(
     """
     where, report = where or {}, report or SourceReport(path="")
     rows = list(islice(columns_of.keep_rows(containers.open_rows(place), where), limit))
-    raws = [row for row in rows if isinstance(row, RawRow)]
-    sample = containers.sample_fields(raws[:NUM_SAMPLE], ignore)
+    sample = containers.sample_fields(containers.read_head(iter(rows), NUM_SAMPLE), ignore)
     if not sample:
         report.rows["unsplit"] = len(rows)
         yield from (row for row in rows if isinstance(row, BadRow))
