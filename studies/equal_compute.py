@@ -54,7 +54,7 @@ def compare_at_equal_compute(
 
     A search is compared with each curve at the search's exact cost; the curve is linear between its
     points (a share of the problems has the larger n). `at_end`: the search cost as much as the last
-    point of the curve, or more.
+    point of the curve, or more, and is compared with that point.
 
     Returns:
         `curves`: name -> n -> {value, low, high, flops, tokens}. `searches`: name -> {flops,

@@ -40,8 +40,8 @@ WAYS = {"best": "best-scored", "weighted": "weighted vote", "majority": "majorit
 Way = Literal["best", "weighted", "majority"]
 MARKERS = {"best": "D", "weighted": "s", "majority": "^"}
 TITLES = {
-    "flops": "At what the search cost as it was run",
-    "tokens": "At as many generated tokens, whatever was read and scored",
+    "flops": "By floating-point operations, as the search was run",
+    "tokens": "By generated tokens, whatever was read and scored",
 }
 PANELS: tuple[tuple[Unit, str], ...] = (
     ("flops", "floating-point operations a problem"),
@@ -153,6 +153,7 @@ def render_report(
     searches = compared["searches"]
     return studies.render(
         "search", image=image, labels=WAYS, titles=TITLES, searches=searches,
+        describe_excess=describe_excess,
         curves=[*compared["curves"]],
         ways=list(dict.fromkeys(way for search in searches.values() for way in search["accuracy"])),
         verdict=studies.explain_no_verdict(num_seeds)
@@ -161,7 +162,7 @@ def render_report(
 
 
 def describe_result(compared: Mapping[str, Any], *, way: str, confidence: float) -> str:
-    """Sentences on the gain of each search over each curve, at its own cost.
+    """Sentences on the gain of each search over each curve, and on the costs of both.
 
     Comparisons are adjusted by Holm's method. `way`: method to choose an answer among its
     solutions, fixed before the results are seen.
@@ -176,21 +177,29 @@ def describe_result(compared: Mapping[str, Any], *, way: str, confidence: float)
     adjusted = dict(zip(gains, p_values, strict=True))
     sentences = []
     for name, search in compared["searches"].items():
-        names_by_outcome: dict[str, list[str]] = {
+        phrases: dict[str, list[str]] = {
             "beats": [],
             "cannot be told from": [],
             "is worse than": [],
         }
-        for method in search["versus"]["flops"]:
+        for method, entry in search["versus"]["flops"].items():
             if (gain := gains.get((name, method))) is not None:
                 word = "cannot be told from"
                 if adjusted[name, method] <= 1.0 - confidence:
                     word = "beats" if gain["value"] > 0 else "is worse than"
-                names_by_outcome[word].append(f"{method} ({markdown.format_points(gain)})")
-        parts = [f"{word} {', '.join(names)}" for word, names in names_by_outcome.items() if names]
+                times = describe_excess(search["flops"], entry["n_cost"]) if entry["at_end"] else ""
+                place = f"with n = {entry['n']}, the largest{times}" if times else "at equal cost"
+                phrases[word].append(f"{method} ({markdown.format_points(gain)}) {place}")
+        parts = [f"{word} {', '.join(names)}" for word, names in phrases.items() if names]
         what = "; it ".join(parts) or "costs less than one sample by any of the curves"
-        sentences.append(f"`{name}`, {WAYS[way]}, at its cost {what}.")
+        sentences.append(f"`{name}`, {WAYS[way]}, {what}.")
     return " ".join(sentences)
+
+
+def describe_excess(cost: float, n_cost: float) -> str:
+    """Words on a search that costs more than samples, after those on the samples; else empty."""
+    times = f"{cost / n_cost:.3g}"
+    return "" if times == "1" else f", at {times} times their cost"
 
 
 def draw_equal_compute(path: Path, compared: Mapping[str, Any]) -> None:

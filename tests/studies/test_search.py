@@ -275,6 +275,24 @@ def test_the_verdict_follows_the_test_of_all_comparisons():
         assert "cannot be told from a (" in report
 
 
+VERDICTS = {
+    # operations of a search -> words on a curve whose points cost 10, 20 and 40
+    5.0: "`s`, best-scored, costs less than one sample by any of the curves.",
+    25.0: ") at equal cost.",
+    40.0: ") at equal cost.",
+    400.0: ") with n = 4, the largest, at 10 times their cost.",
+}
+
+
+@pytest.mark.parametrize("flops", VERDICTS)
+def test_the_verdict_names_the_point_compared_with(flops):
+    result = compare({"a": curve(0.2, 0.4, 0.8)}, s=outcome(flops, 40.0, best=0.6))
+    assert search.describe_result(result, way="best", confidence=0.95).endswith(VERDICTS[flops])
+    report = search.render_report(result, image="x.png", way="best", num_seeds=3, confidence=0.95)
+    row = report[report.rindex("| `s`") :].splitlines()[0]
+    assert row.endswith("at n = 4, the largest, at 10 times their cost |")  # of 4 generated tokens
+
+
 # The study at work
 
 PRESET = {
