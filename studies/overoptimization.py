@@ -4,8 +4,9 @@
 
 Best-of-n is over-optimised only if n is large, and its estimators need pools several times as
 large. So large pools for a few dev problems are drawn from each seed's initial policy, and scored
-by one reward model and by an ensemble. Curves of trainings, from the study `checkpoints`, are shown
-beside those of best-of-n. Curves: Gao et al. 2023, https://arxiv.org/abs/2210.10760.
+by one reward model and by an ensemble. Curves of trainings, from the study `checkpoints`, whose
+parameters name that policy and that reward, are shown beside those of best-of-n. Curves: Gao et al.
+2023, https://arxiv.org/abs/2210.10760.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from stages.seeding import derive_seed
 from studies import checkpoint_measures, proxy_curves, scored_pools
 from studies import study as studies
 from studies.checkpoint_measures import CheckpointResult
+from studies.checkpoints import Checkpoints
 from studies.proxy_curves import BEST_OF_N, GOLD, PROXY, RUN, ProxyCurve
 from studies.scored_pools import BestOfNConfig, ScoredProblem
 
@@ -52,12 +54,8 @@ SUMMARY_KEYS = (
 
 
 class Overoptimization(Intervals):
-    """Pools, and rewards that choose from them."""
+    """Pools, drawn from `checkpoints.start`, of which `checkpoints.reward` chooses."""
 
-    policy: str
-    """The row of `policies` from which the runs started, and whose completions are the pools."""
-    reward: str
-    """A row of `rewards` of kind preference."""
     best_of_n: BestOfNConfig
 
 
@@ -65,6 +63,7 @@ class Config(SamplingConfig):
     """Keys that the study reads."""
 
     overoptimization: Overoptimization
+    checkpoints: Checkpoints
 
 
 def main() -> None:
@@ -94,19 +93,14 @@ def measure_seed(config: Config, run: Run, folder: Path) -> None:
     pools = list(draw_pools(config, run, seed))
     lines.write_lines(folder / "pools.jsonl", pools)
     curves_by_scorer = {
-        scorer: scored_pools.make_pool_curve(settings.policy, scorer, pools) for scorer in SCORERS
+        scorer: scored_pools.make_pool_curve(config.checkpoints.start, scorer, pools)
+        for scorer in SCORERS
     }
     chosen = {
         scorer: curve for scorer, curve in curves_by_scorer.items() if isinstance(curve, ProxyCurve)
     }
     units = {scorer: curve.units for scorer, curve in chosen.items()}
-    along = [
-        curve
-        for path in sorted(CHECKPOINTS.glob(f"*/rows/{run.seed}/problems.jsonl"))
-        for curve in read_run_curve(
-            path.parts[-4], list(lines.read_lines(path, CheckpointResult)), units
-        )
-    ]
+    along = read_run_curves(config.checkpoints.runs, run.seed, units)
     effects = []
     if len(chosen) == len(SCORERS):
         single, several = chosen.values()
@@ -123,7 +117,19 @@ def measure_seed(config: Config, run: Run, folder: Path) -> None:
     outputs.write_json(folder / "measured.json", measured)
 
 
-def read_run_curve(
+def read_run_curves(
+    runs: Sequence[str], seed: int, units: Mapping[str, dict[str, float]]
+) -> list[ProxyCurve]:
+    """Curves of the runs of one seed, in the order of their names."""
+    paths = {name: CHECKPOINTS / name / f"rows/{seed}/problems.jsonl" for name in sorted(runs)}
+    return [
+        curve
+        for name, path in paths.items()
+        for curve in make_run_curves(name, list(lines.read_lines(path, CheckpointResult)), units)
+    ]
+
+
+def make_run_curves(
     name: str, rows: Sequence[CheckpointResult], units: Mapping[str, dict[str, float]]
 ) -> list[ProxyCurve]:
     """Curves of a run, one per scorer that has a unit (see `ProxyCurve`) and scored all rows."""
@@ -152,14 +158,15 @@ def read_run_curve(
 def draw_pools(config: Config, run: Run, seed: int) -> Iterator[ScoredProblem]:
     """The pools of one seed."""
     settings, compute, device = config.overoptimization, config.compute, setup(config.compute)
+    policy, reward = config.checkpoints.start, config.checkpoints.reward
     pool = pool_sampling.read_request("dev", settings.best_of_n, "best_of_n")
-    scorers = checkpoint_measures.load_scorers(settings.reward, run.seed, compute, device)
+    scorers = checkpoint_measures.load_scorers(reward, run.seed, compute, device)
     length = pool_sampling.max_length([pool])
     sampler = config.load_sampler(
-        settings.policy, run.seed, length, memory_share=vllm_hosting.MEMORY_SHARE_BESIDE
+        policy, run.seed, length, memory_share=vllm_hosting.MEMORY_SHARE_BESIDE
     )
     pool = replace(pool, prompts=pool.prompts[: settings.best_of_n.num_problems])
-    decode = model_tokenizer.make_decode(row_policy.load_row_tokenizer(settings.policy, run.seed))
+    decode = model_tokenizer.make_decode(row_policy.load_row_tokenizer(policy, run.seed))
     steps = scored_pools.score_pools(sampler, decode, scorers, pool, compute.row_tokens, seed)
     for step in run.track(steps, label="best-of-n"):
         yield from step.rows

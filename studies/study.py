@@ -90,12 +90,13 @@ def render(study: str, **values: Any) -> str:
 
 
 def load_study_config(config: type[ConfigT], study: str) -> ConfigT:
-    """A `config` from its keys of params.yaml, and the key `study` of studies/params.yaml.
+    """A `config` from its keys of params.yaml, and those of studies/params.yaml with key `study`.
 
     A ValueError lists all missing, unknown or mistyped keys.
     """
     content, study_params = read_yaml(PARAMS_PATH), read_yaml(STUDY_PARAMS)
-    selected = pick_sections(config, content) | {"studies": {study: study_params.get(study)}}
+    of_studies = {study: None, **pick_sections(config, study_params)}
+    selected = pick_sections(config, content) | {"studies": of_studies}
     resolved, _ = auto.resolve(selected, read_facts(content), content)
     resolved |= resolved.pop("studies")
     try:

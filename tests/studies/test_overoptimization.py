@@ -255,10 +255,20 @@ DRAWING = {"num_samples": 4, "temperature": 1.0, "max_new_tokens": 6}
 RUN = {"runs": ["dpo"], "start": "sft", "reward": "preference", "sampling": DRAWING,
        "num_bootstrap": 100, "confidence": 0.9}  # fmt: skip
 STUDY = {
-    "policy": "sft", "reward": "preference",
     "best_of_n": DRAWING | {"num_problems": 4, "num_samples": 16},
     "num_bootstrap": 100, "confidence": 0.9,
 }  # fmt: skip
+
+
+def test_curves_are_of_the_runs_that_the_parameters_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("dpo", "old"):
+        path = overoptimization.CHECKPOINTS / name / "rows/0/problems.jsonl"
+        path.parent.mkdir(parents=True)
+        lines.write_lines(path, ROWS)
+    units = {scorer: {"proxy": 1.0, "gold": 1.0} for scorer in overoptimization.SCORERS}
+    curves = overoptimization.read_run_curves(["dpo"], 0, units)
+    assert [(curve.name, curve.scorer) for curve in curves] == [("dpo", "reward_model")]
 
 
 @pytest.fixture
