@@ -4,7 +4,8 @@ Counted from the rows of the tables, the sizes of params.yaml and the mean lengt
 `algorithms/flops` counts finished work. Assumptions: a policy's completions are as long as the
 demonstrations, with as many lines, but the longest of a batch reaches its limit; an episode's turns
 are half as long as its environment allows; half of the problems have both right and wrong
-completions (a judge chooses between any two); no two completions of a problem are equal.
+completions (a judge chooses between any two); half of the samples that are evaluated are distinct,
+and no two other completions of a problem are equal.
 """
 
 import math
@@ -18,11 +19,12 @@ from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
 from stages.config import PRESET, merge, pick_sections
 from stages.environments.definition import EnvironmentPreset
-from stages.loops import pool_sampling, step_labels
+from stages.loops import pool_sampling, revision, step_labels
 from stages.records.problems import Demonstration
 from stages.rewards.composition import Composition
 from stages.rewards.feedback import injections, judging
-from stages.rewards.feedback.prompts import Prompts
+from stages.rewards.feedback.principles import CONSTITUTIONS
+from stages.rewards.feedback.prompts import Prompts, critique_message, revision_message
 from stages.rows import STAGES
 from stages.sources.data_summary import DataSummary
 from stages.tables import ENVIRONMENTS, EPISODES, PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables
@@ -221,6 +223,10 @@ def label_preset(stage: Stage, plan: Plan) -> Content:
 
 CONTRASTS = 0.5
 """Share of problems with right and wrong completions."""
+DISTINCT = 0.5
+"""Share of a test problem's samples that differ from those before, which rewards read once."""
+KEPT = ("max_pairs_per_problem", "max_per_problem", "max_samples_per_problem")
+"""Keys of presets: pairs or demonstrations that a label keeps of a problem."""
 ASSUMED_TOKENS, ASSUMED_LINES = 256, 4
 """Size of a completion if the data have no solutions."""
 CHARACTERS = 4
@@ -326,10 +332,8 @@ def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
     if (environment := find_environment(stage, plan)) is not None:
         number = count_starts(environment, "train", plan)
         completion = _episode_tokens(environment)
-    if preset.teacher is not None:
-        each = count_completions(stage, plan)
-        limit = label_preset(stage, plan).get("max_samples_per_problem") or each
-        number = _problems(stage, plan) * min(limit, each)
+    if POOLS in trace_inputs(stage.words["on"], plan):
+        number = _problems(stage, plan) * _kept(stage, plan, count_completions(stage, plan))
     times = preset.override(stage.config.sft).num_epochs * (preset.num_demonstrations or number)
     count.train(times, data.prompt, completion)
     if preset.teacher is not None:
@@ -339,9 +343,10 @@ def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
 def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
     is_policy, both = stage.entry_point == "train_dpo", 2 * plan.data.completion
     settings = stage.config.dpo if is_policy else stage.config.preset
-    each = min(label_preset(stage, plan).get("max_pairs_per_problem", 1), _most_pairs(stage, plan))
+    rows = trace_inputs(stage.words["on"], plan)
+    each = _kept(stage, plan, _most_pairs(stage, plan)) if POOLS in rows else 1
     # Other labellers do not need right and wrong completions.
-    by = trace_inputs(stage.words["on"], plan)[PAIRS]["by"]
+    by = rows[PAIRS]["by"]
     share = CONTRASTS if by in ("verifier", "episodes") else 1.0
     pairs = share * each * _problems(stage, plan)
     times = settings.num_epochs * pairs * getattr(settings, "members", 1)
@@ -353,10 +358,11 @@ def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
 def _completions(stage: Stage, plan: Plan, count: Count) -> None:
     preset, each = stage.config.preset, count_completions(stage, plan)
     shown = min(each, getattr(preset, "max_per_problem", each)) * plan.data.completion
-    num_labelled = label_preset(stage, plan).get("num_problems") or plan.data.demonstrations
+    problems = _problems(stage, plan)
+    num_labelled = label_preset(stage, plan).get("num_problems") or problems
     # An outcome model may leave out problems without right or without wrong completions.
     share = CONTRASTS if getattr(preset, "one_class_weight", None) == 0 else 1.0
-    times = share * preset.num_epochs * min(num_labelled, _problems(stage, plan))
+    times = share * preset.num_epochs * min(num_labelled, problems)
     count.train(times, plan.data.prompt, shown, has_logits=False)
 
 
@@ -369,16 +375,20 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
         completion, turns = _episode_tokens(environment), _turns(environment)
     completions = count_completions(stage, plan)
     times, tokens = sizes.num_steps * sizes.prompts_per_step, completions * completion
-    count.sample(
-        times, prompt, completions=completions, tokens=completion,
-        per_call=sizes.prompts_per_step, **turns,
-    )  # fmt: skip
-    # Reference and teacher read them, and the policy if it is updated before it learns; scored.
+    # Dynamic sampling ends with enough groups of unequal rewards; only these are trained on.
+    drawn = times * min(preset.max_rounds, 1 / CONTRASTS)
+    num_scorers = len(list_scorers(stage.words["on"], plan))
+    for number in (completions, *[1] * (preset.advantage == "greedy_baseline")):
+        count.sample(
+            drawn, prompt, completions=number, tokens=completion, per_call=sizes.prompts_per_step,
+            **turns,
+        )  # fmt: skip
+        count.add("forward", drawn * num_scorers, prompt + number * completion, 0)
+    # Reference and teacher read them, and the policy if it is updated before it learns.
     moves = preset.num_epochs * preset.num_minibatches > 1 or preset.staleness > 0
     readers = preset.measures_kl + preset.has_teacher + moves
-    count.add("forward", times * readers, prompt + tokens, tokens)
-    num_scorers = len(list_scorers(stage.words["on"], plan))
-    count.add("forward", times * (num_scorers + is_ppo), prompt + tokens, 0)
+    count.add("forward", drawn * readers, prompt + tokens, tokens)
+    count.add("forward", drawn * is_ppo, prompt + tokens, 0)
     count.train(times * preset.num_epochs, prompt, tokens)
     if is_ppo:
         count.add("trained", times * preset.num_epochs, prompt + tokens, 0)
@@ -424,7 +434,7 @@ def _samples(stage: Stage, plan: Plan, count: Count) -> None:
 
 def _evaluated(_stage: Stage, plan: Plan, count: Count) -> None:
     number = plan.data.prompts.get("test", 0)
-    shown = plan.content["sampling"]["test"]["num_samples"] * plan.data.completion
+    shown = DISTINCT * plan.content["sampling"]["test"]["num_samples"] * plan.data.completion
     for name, words in plan.rows[REWARDS].items():
         if words["by"] != "rule":
             models = list_scorers(f"{REWARDS}/{name}", plan)
@@ -461,11 +471,28 @@ def _judged(stage: Stage, plan: Plan, count: Count) -> None:
         count.sample(2 * pairs, length, completions=1, tokens=limit, limit=limit, per_call=per_call)
 
 
+def _revised(stage: Stage, plan: Plan, count: Count) -> None:
+    preset, data = stage.config.preset, plan.data
+    principle = CONSTITUTIONS[preset.constitution][0]
+    requests = (critique_message(preset.style, "", "", principle),
+                revision_message(preset.style, "", "", "", principle))  # fmt: skip
+    # A critique reads question and answer, a revision the critique, too.
+    length = fmean(map(len, requests)) / CHARACTERS + data.prompt + 1.5 * data.completion
+    each = min(preset.max_per_problem, count_completions(stage, plan))
+    for problems in (_problems(stage, plan), data.prompts.get("dev", 0)):
+        for _ in range(2 * preset.num_rounds):
+            count.sample(
+                each * problems, length, completions=1, tokens=data.completion,
+                limit=preset.max_new_tokens, per_call=revision.CHUNK,
+            )  # fmt: skip
+
+
 COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {
     "train_sft": _demonstrations, "train_dpo": _pairs, "reward_preference": _pairs,
     "reward_outcome": _completions, "reward_process": _completions, "train_ppo": _online,
     "train_grpo": _online, "pool": _samples, "sample": _samples, "steps_completions": _steps,
-    "label_judge": _judged, "play_policy": _played, "evaluate": _evaluated,
+    "label_judge": _judged, "label_revision": _revised, "play_policy": _played,
+    "evaluate": _evaluated,
 }  # fmt: skip
 """Entry point -> function that counts its work."""
 
@@ -473,6 +500,12 @@ COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {
 def _most_pairs(stage: Stage, plan: Plan) -> int:
     """Number of pairs of different completions of a problem, at least 1."""
     return max(1, math.comb(count_completions(stage, plan), 2))
+
+
+def _kept(stage: Stage, plan: Plan, most: int) -> int:
+    """Number of pairs or demonstrations that the label keeps of a problem, `most` at most."""
+    preset = label_preset(stage, plan)
+    return min([most, *(preset[key] for key in KEPT if preset.get(key))])
 
 
 def _problems(stage: Stage, plan: Plan) -> int:

@@ -15,7 +15,7 @@ import pytest
 
 from stages.algorithms.flops import Matrices
 from stages.config import PRESETS_PATH, read_yaml
-from stages.planning import jobs
+from stages.planning import cost, jobs
 from stages.planning.jobs import (
     Data,
     Plan,
@@ -102,20 +102,24 @@ def read_config(content):
 def requests_of_a_judge(monkeypatch):
     request = Section(message=lambda *_: 80 * "x", draw_principle=lambda _: None)
     monkeypatch.setattr(jobs, "Prompts", lambda **_: request)  # 20 tokens
+    for name in ("critique_message", "revision_message"):
+        monkeypatch.setattr(jobs, name, lambda *_: 80 * "x")
 
 
 @pytest.mark.parametrize("case", TABLES["work"], ids=lambda case: case["it"])
 def test_work_by_hand(case):
     config = read_config(case.get("config", {}))
     row = stage(case["of"], case.get("on", ""), words=case.get("words"), **config)
-    work = jobs.forecast_work(row, PLAN, MODEL)
+    number = case.get("demonstrations", DATA.demonstrations)
+    work = jobs.forecast_work(row, replace(PLAN, data=replace(DATA, demonstrations=number)), MODEL)
     for key, terms in case["expected"].items():
         expected = count(terms) if key in ("tokens", "steps") else operations(terms)
         assert (key, getattr(work, key)) == (key, expected)
     assert work.operations == work.trained + work.forward + work.sampled
 
 
-def test_every_entry_point_with_a_model_has_a_row():
+def test_every_entry_point_with_a_model_is_counted_and_has_a_row():
+    assert jobs.COUNTED.keys() == cost.LOOPS.keys() | {"evaluate"}  # which measures no memory
     assert jobs.COUNTED.keys() <= {case["of"] for case in TABLES["work"]}
 
 
