@@ -2,6 +2,7 @@
 
 import collections
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -253,12 +254,14 @@ def find_arithmetic(plan: Plan) -> Arithmetic:
 
 
 def measure_speed(model: Model, machine: Machine, plan: Plan) -> Mapping[Arithmetic, Rates]:
-    """Rates of the base model here, with seeds side by side; none for another machine."""
+    """Rates of the base model here; none for another machine.
+
+    On a CPU those of all seeds side by side, on a GPU those of one process.
+    """
     if not machine.is_here:
         return {}
     content, num_seeds = plan.content, len(plan.content["seeds"])
-    places = len(gpu_slot.devices()) if machine.is_gpu else count_processors()
-    side_by_side = max(1, min(num_seeds, places))
+    side_by_side = 1 if machine.is_gpu else max(1, min(num_seeds, count_processors()))
     request = {
         "base": json.loads(model.config.to_json_string(use_diff=False)), "lora": content["lora"],
         "compute": content["compute"], "prompt": max(1, round(plan.data.prompt)),
@@ -268,6 +271,17 @@ def measure_speed(model: Model, machine: Machine, plan: Plan) -> Mapping[Arithme
     chosen = find_arithmetic(plan)
     arithmetics = [chosen] if machine.is_gpu else [*dict.fromkeys((*speed.USUAL, chosen))]
     return speed.measure_rates(request, arithmetics, side_by_side)
+
+
+def scale_seconds(stage: Stage, plan: Plan) -> float:
+    """Seconds of a stage on this machine's GPUs over those of all its work in one process.
+
+    As many seeds as find free places run at once, each as fast as all its processes.
+    """
+    num_seeds, processes = len(plan.content["seeds"]), getattr(stage.config, "num_processes", 1)
+    places = len(gpu_slot.devices()) * gpu_slot.seeds_per_gpu()
+    waves = math.ceil(num_seeds / max(1, places // processes))
+    return waves / (num_seeds * processes)
 
 
 REMEDIES = (
@@ -323,7 +337,8 @@ def forecast_stages(
             )
         seconds, source = 0.0, "-"
         if rates is not None and work.operations:
-            seconds, source = rates.predict_seconds(work), "measured"
+            scale = scale_seconds(stage, plan) if machine.is_gpu else 1.0
+            seconds, source = scale * rates.predict_seconds(work), "measured"
             if trial is not None and is_vllm(trial.config):
                 source = "measured, without vLLM"
         yield Forecast(

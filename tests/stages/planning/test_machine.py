@@ -56,6 +56,16 @@ def test_seconds_of_work_by_hand():
     assert speed.combine_seeds(of_process, 3) == replace(rates, forward=3.0, sampled=1.5)
 
 
+@pytest.mark.parametrize("case", TABLES["waves"], ids=str)
+def test_seeds_that_find_no_gpu_wait(case, monkeypatch):
+    seeds, processes, gpus, per_gpu, share = case
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus))))
+    monkeypatch.setenv("POSTTRAIN_SEEDS_PER_GPU", str(per_gpu))
+    plan = Plan(content={"seeds": [*range(seeds)]}, presets={}, rows={}, data=DATA)
+    trained = Stage(name="x", entry_point="x", words={}, config=Section(num_processes=processes))
+    assert checkup.scale_seconds(trained, plan) == pytest.approx(share)
+
+
 def test_a_decode_steps_cost_is_a_line_over_its_rows():
     # A prompt of 40 operations at 20 a second; 3 steps of 0.5 s; a row: 6 operations, 2 s.
     costs = {rows: Cost(2 + 3 * 0.5 + 2 * rows, 40 + 6 * rows) for rows in (8, 32)}
