@@ -4,8 +4,9 @@ Counted from the rows of the tables, the sizes of params.yaml and the mean lengt
 `algorithms/flops` counts finished work. Assumptions: a policy's completions are as long as the
 demonstrations, with as many lines, but the longest of a batch reaches its limit; an episode's turns
 are half as long as its environment allows; half of the problems have both right and wrong
-completions (a judge chooses between any two); half of the samples that are evaluated are distinct,
-and no two other completions of a problem are equal.
+completions (a judge chooses between any two); a label keeps as many of each problem as its preset
+allows; half of the samples that are evaluated are distinct, and no two other completions of a
+problem are equal.
 """
 
 import math
