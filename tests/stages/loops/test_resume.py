@@ -118,32 +118,6 @@ def test_a_run_that_was_over_takes_no_step_and_one_without_a_checkpoint_begins(t
     assert State.load(tmp_path / "nothing").step == 0
 
 
-DAMAGES = {
-    "torn": lambda last, _: (last / "a").unlink(),
-    "truncated": lambda last, _: (last / "a").write_bytes(bytes(98)),
-    "flipped": lambda last, _: (last / "a").write_bytes(bytes(98) + b"\1"),
-    "without a manifest": lambda last, _: (last / "manifest.json").write_text(""),
-    "history differs": lambda _, history: history.write_bytes(b"one\ntwx\n"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_of_a_damaged_checkpoint_the_one_before_is_used(damage, tmp_path, caplog):
-    folder, history = tmp_path / "states", tmp_path / "history.jsonl"
-    history.write_bytes(b"one\ntwo\n")
-    for step, length in ((1, 4), (2, 8)):
-        checkpoints.write(
-            folder, step, lambda p: (p / "a").write_bytes(bytes(99)), {history: length}
-        )
-    DAMAGES[damage](folder / "step-00000002", history)
-    result = checkpoints.find_last_checkpoint(folder)
-    assert result == folder / "step-00000001"
-    assert checkpoints.outside_lengths(result) == {history: 4}
-    assert "step-00000002" in caplog.text
-    history.write_bytes(b"")
-    assert checkpoints.find_last_checkpoint(folder) is None
-
-
 def touch(path):
     (path / "a").touch()
 

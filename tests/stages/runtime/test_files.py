@@ -137,15 +137,26 @@ def write_checkpoints(folder):
     return folder / "step-00000002", folder / "step-00000003"
 
 
-def test_the_last_two_checkpoints_stay_and_damaged_ones_are_not_used(tmp_path):
+DAMAGES = {
+    "torn": lambda last: (last / "weights").unlink(),
+    "truncated": lambda last: (last / "weights").write_text(""),
+    "flipped": lambda last: (last / "weights").write_text("?"),
+    "without a manifest": lambda last: (last / "manifest.json").write_text(""),
+    "another journal": lambda last: (last.parents[1] / "log").write_text("xx?"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_the_last_two_checkpoints_stay_and_damaged_ones_are_not_used(damage, tmp_path, caplog):
     folder = tmp_path / "loop"
     second, third = write_checkpoints(folder)
     assert sorted(folder.iterdir()) == [second, third]
     assert checkpoints.find_last_checkpoint(folder) == third
     assert checkpoints.outside_lengths(third) == {tmp_path / "log": 3}
-    (third / "weights").write_text("?")
+    DAMAGES[damage](third)
     assert checkpoints.find_last_checkpoint(folder) == second
     assert not third.exists()
+    assert third.name in caplog.text
     (tmp_path / "log").write_text("x")  # shorter than when it was written
     assert checkpoints.find_last_checkpoint(folder) is None
     assert list(folder.iterdir()) == []
