@@ -274,6 +274,9 @@ for KIND, SCORE in (("last", 0.5), ("min", 0.2), ("product", 0.09), ("mean", 1.6
     case(step_scores.KINDS[KIND], SCORE, [0.9, 0.2, 0.5])
     case(step_scores.KINDS[KIND], 0.3, [0.3])
 case(step_scores.select_beam, [1, 2, 0], a(0.5, 0.9, 0.9, 0.5), a(0, 0, 0, 0), keep=3)
+# Tree by tree: of tree 0 the second and fourth, of tree 2 its only one, of tree 3 two of equals.
+case(step_scores.select_beam, [3, 1, 4, 0, 2], a(0.5, 0.6, 0.5, 0.7, 0.1, 0.2, 0.5),
+    a(3, 0, 3, 0, 2, 0, 3), keep=2)  # fmt: skip
 refused(step_scores.select_beam, "finite", a(0.5, NAN), a(0, 0), keep=1, error=AssertionError)
 MAJORITY = votes.majority_vote
 case(MAJORITY, [1 / 3, 2 / 3, 1], a(1), a(True), num_unreadable=2, ns=[1, 2, 3])

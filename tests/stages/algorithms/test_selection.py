@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stages.algorithms import packing
-from stages.algorithms.selection import best_of_n, step_scores, votes
+from stages.algorithms.selection import best_of_n, votes
 
 
 def subsets(number, n):
@@ -128,18 +128,6 @@ def test_the_kl_of_best_of_n_is_that_of_every_draw_and_of_scores_in_order_alone(
     assert actual == pytest.approx(every_draw(completions, scores, n), abs=1e-12)
     assert best_of_n.kl_plug_in(np.exp(scores)[::-1].copy(), n=n) == actual
     assert best_of_n.kl_plug_in(np.repeat(scores, 2), n=n) == pytest.approx(actual)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_beam_is_chosen_tree_by_tree(seed):
-    stream = np.random.default_rng(seed)
-    number, keep = int(stream.integers(1, 12)), int(stream.integers(1, 4))
-    scores, trees = stream.integers(0, 4, number) / 4, stream.integers(0, 3, number)
-    expected = []
-    for tree in sorted(set(trees.tolist())):
-        members = [i for i in range(number) if trees[i] == tree]
-        expected += sorted(members, key=lambda i: (-scores[i], i))[:keep]
-    assert step_scores.select_beam(scores, trees, keep=keep) == expected
 
 
 @pytest.mark.parametrize("limit", [1, 20, 37, 1000])

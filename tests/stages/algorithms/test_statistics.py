@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from stages.algorithms.statistics import error_detection, intervals, score_quality
+from stages.algorithms.statistics import error_detection, intervals
 from stages.algorithms.statistics.crossed_means import estimate_means
 from tests import error_rates
 from tests.error_rates import Case, Kind
@@ -71,17 +71,6 @@ def test_no_threshold_of_a_fine_grid_is_better():
     high = math.nextafter(0.5, 1)
     chosen = error_detection.best_threshold([[0.5], [high]], [0, -1])
     assert chosen.f1 == f1([[0.5], [high]], [0, -1], chosen.threshold) == 1.0
-
-
-# --- scores ---------------------------------------------------------------------------------------
-def test_auc_compares_all_pairs_and_turns_with_the_scores():
-    stream = np.random.default_rng(1)
-    scores, is_right = stream.integers(0, 5, 30).astype(float), stream.random(30) < 0.5
-    right, wrong = scores[is_right][:, None], scores[~is_right][None]
-    found = score_quality.auc(scores, is_right)
-    assert found == pytest.approx(np.mean((right > wrong) + 0.5 * (right == wrong)))
-    assert score_quality.auc(-scores, is_right) == pytest.approx(1 - found)
-    assert score_quality.auc(np.exp(scores), is_right) == found
 
 
 # --- how often tests err and intervals hold -------------------------------------------------------
