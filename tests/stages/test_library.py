@@ -15,6 +15,7 @@ import pytest
 import torch
 from chat_tokenizers import KINDS, make_tokenizer
 from page_blocks import blocks_of
+from tiny_checkpoints import plain_logprobs
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 from stages import library
@@ -147,12 +148,8 @@ def test_dpo_has_the_loss_of_its_formula_from_the_model_as_it_was(model, tokeniz
     (prompt,) = library.make_prompts([row["prompt"]], model, tokenizer)
 
     def log_p(policy, key):
-        completion_ids = encode(tokenizer, row[key])
-        ids = torch.tensor([[*prompt.prompt_ids, *completion_ids]])
-        with torch.no_grad():
-            logprobs = policy(ids).logits[0, :-1].log_softmax(-1)
-        of_tokens = logprobs[torch.arange(ids.shape[1] - 1), ids[0, 1:]]
-        return of_tokens[-len(completion_ids) :].sum().item()
+        ids = encode(tokenizer, row[key])
+        return plain_logprobs(policy, [*prompt.prompt_ids], ids).sum().item()
 
     settings = {"preset": "dpo_low_beta", "num_epochs": 3, "learning_rate": 1e-2}
     expected = math.log(2)
