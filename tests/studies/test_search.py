@@ -56,12 +56,6 @@ def searched(scorer, parts, seed=0, sampler=None, **changes):
     return [*step_search.run_searches(sampler, scorer, parts, config, seed, break_after=ends)]
 
 
-def test_a_step_ends_with_a_token_of_the_separator(scorer):
-    assert scorer.find_separator_tokens(32) == {BREAK, 11}
-    with pytest.raises(ValueError, match="no token of the tokenizer has the separator"):
-        scorer.find_separator_tokens(BREAK)
-
-
 def test_solutions_do_not_depend_on_the_part_of_problems(scorer):
     (whole,) = searched(scorer, [PROMPTS])
     parts = searched(scorer, [PROMPTS[4:], PROMPTS[:1], PROMPTS[1:4]])
