@@ -53,11 +53,15 @@ class Decoding:
     """Number of sampled tokens per row; on the device, so that a graph can count."""
     _token: Int[Tensor, " left"] = field(init=False)
     """Last token of each row."""
+    _last_position: Int[Tensor, " left"] = field(init=False)
+    """Position of a row's last token at its limit; tokens after a row's end stay there, since the
+    model may have no positions beyond."""
 
     def __post_init__(self) -> None:
         self.stopped = torch.zeros_like(self.active, dtype=torch.bool)
         self.number = self.active.new_zeros(1)
         self._token = torch.zeros_like(self.active)
+        self._last_position = self.position + self.limits[self.active] - 1
 
     def draw(self, logits: Float[Tensor, "left vocab"]) -> None:
         """Draw the next token of each row."""
@@ -75,7 +79,7 @@ class Decoding:
         self.cache.select(rows)
         self.attention, self.position = self.attention[rows], self.position[rows]
         self.active, self.stopped = self.active[rows], self.stopped[rows]
-        self._token = self._token[rows]
+        self._token, self._last_position = self._token[rows], self._last_position[rows]
 
     def steps(self, *, fixed: bool) -> Iterator[None]:
         """Decode steps, until rows are selected: each reads the last tokens and samples the next.
@@ -107,7 +111,7 @@ class Decoding:
             position_ids=self.position[:, None],
             past_key_values=self.cache,
         ).logits[:, -1]
-        self.position += 1
+        self.position.add_(1).clamp_(max=self._last_position)
         self.draw(logits)
 
 

@@ -27,7 +27,7 @@ from tiny_checkpoints import (
     random_ids,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from vllm_installed import build_llama, needs_vllm
 
 from stages import meter
@@ -211,6 +211,20 @@ def test_a_request_that_no_engine_can_answer_is_refused(setup, name):
         list(setup.engine.next_logprobs([[]], [1]))
     with pytest.raises(ValueError, match=f"{setup.positions} positions"):
         list(setup.engine.next_logprobs([[3] * (setup.positions + 1)], [1]))
+
+
+@pytest.mark.parametrize("has_fixed_shapes", [False, True])
+def test_a_row_that_has_ended_at_the_last_position_stays_beside_those_that_go_on(has_fixed_shapes):
+    config = build("gpt2").config
+    config.n_positions = 16
+    model = AutoModelForCausalLM.from_config(config).double().eval()
+    sampler = make_engine(model, frozenset(), has_fixed_shapes=has_fixed_shapes)
+    prompts, limits = [[2] * 14, *[[3] * 4] * 5], [2, *[12] * 5]
+    settings = {"num_samples": 1, "temperature": 1.0}
+    rows = sampler.sample(prompts, range(6), max_new_tokens=limits, **settings)
+    for i, row in enumerate(rows):
+        alone = sampler.sample([prompts[i]], [i], max_new_tokens=limits[i], **settings)
+        assert [sample.token_ids for sample in alone[0]] == [sample.token_ids for sample in row]
 
 
 def test_training_with_a_sampler_of_another_temperature_is_refused(monkeypatch):

@@ -258,6 +258,11 @@ def test_positions_that_a_long_neighbour_would_change_end_before(name, tmp_path)
     sampler = TransformersSampler(model=model, eos_ids=frozenset(), pad_id=PAD, max_batch=8)
     with pytest.raises(ValueError, match="13 tokens, the engine has 12"):
         sampler.sample([[3, 4]], [0], max_new_tokens=11, num_samples=1, temperature=1.0)
+    # A row that has ended at the last position is decoded on beside those that have not.
+    limits = [2, *[8] * 5]
+    rows = sampler.sample([[*range(3, 13)], *[[3, 4]] * 5], range(6), max_new_tokens=limits,
+                          num_samples=1, temperature=1.0)  # fmt: skip
+    assert [len(row.token_ids) for (row,) in rows] == limits
     built.save_pretrained(tmp_path)
     model_tokenizer.train_tokenizer(["a"], 700).save_pretrained(tmp_path)
     facts = size.model_facts({"path": str(tmp_path), "revision": None})
