@@ -41,15 +41,18 @@ def render_reply(
 ) -> tuple[str, str]:
     """Prompt and reply; the reply up to, and without, the end of the turn (`end_id`).
 
+    If the prompt begins a thought that the template does not begin in the reply's turn, the reply
+    continues it (`_continue_thought`).
+
     Raises:
         TemplateError: the template refuses the turns, or renders the reply otherwise than after a
             prompt.
     """
     prompt = render_chat(turns, tokenizer, tools)
     whole = render_turns([*turns, reply], tokenizer, tools, is_prompt=False)
-    start, lead = prompt, ""
-    if not whole.startswith(prompt) and (end := close_thinking(prompt)):
-        start, lead = prompt.rstrip().removesuffix(find_begun_thought(prompt)), end
+    start, begun = prompt, ""
+    if not whole.startswith(prompt) and (begun := find_begun_thought(prompt)):
+        start = prompt.rstrip().removesuffix(begun)
     if not whole.startswith(start):
         raise TemplateError("it renders a reply otherwise than after the prompt that asks for it")
     completion = whole[len(start) :].rstrip()
@@ -58,7 +61,7 @@ def render_reply(
         token = str(tokenizer.convert_ids_to_tokens(token_id))
         if completion.rstrip().endswith(token):
             completion = completion.rstrip().removesuffix(token)
-    return prompt, lead + completion
+    return prompt, _continue_thought(begun, completion, completion) if begun else completion
 
 
 def close_thinking(prompt: str) -> str:
@@ -73,17 +76,54 @@ def close_thinking(prompt: str) -> str:
 ANSWER = "Four it is."
 
 
-def begin_reply(prompt: str, reply: str, tokenizer: PreTrainedTokenizerBase) -> str:
-    """Text that the chat template writes between a prompt and the text of a reply.
+def begin_reply(
+    prompt: str, reply: str, tokenizer: PreTrainedTokenizerBase, whole: str | None = None
+) -> str:
+    """A reply that follows a prompt, with the text that the chat template writes before it.
 
-    Often empty. Else it is the end of a thought that the prompt has begun, Qwen3's empty thought,
-    the channel of gpt-oss, or Llama 2's space. A reply with a thought needs none.
+    Often there is none. Else it is the end of a thought that the prompt has begun, Qwen3's empty
+    thought, the channel of gpt-oss, or Llama 2's space. A reply with a thought needs none: a start
+    mark that the prompt has, too, is cut, and one that both lack is written.
+
+    Args:
+        prompt: It may end in the start mark of a thought.
+        reply: A text, or the beginning of one.
+        tokenizer: With a chat template or without one.
+        whole: The whole text, which shows whether there is a thought; None: `reply` is the whole.
     """
-    if end := close_thinking(prompt):
-        return end
-    if tokenizer.chat_template is None or reply.lstrip().startswith(tuple(THOUGHTS)):
-        return ""
-    return _find_lead(tokenizer)
+    whole = reply if whole is None else whole
+    if begun := find_begun_thought(prompt):
+        return _continue_thought(begun, reply, whole)
+    if tokenizer.chat_template is None or whole.lstrip().startswith(tuple(THOUGHTS)):
+        return reply
+    ended = (begin for begin in _find_marks(tokenizer) if _ends_thought(whole, begin))
+    begin = next(ended, None)
+    return _find_lead(tokenizer) + reply if begin is None else f"{begin}\n{reply.lstrip()}"
+
+
+def _continue_thought(begun: str, reply: str, whole: str) -> str:
+    """A reply after a prompt with the start mark `begun`, so that both have each mark once.
+
+    A reply without a thought follows an empty one. `whole`: as in `begin_reply`.
+    """
+    if whole.lstrip().startswith(begun):
+        return reply.lstrip().removeprefix(begun).lstrip()
+    return reply if _ends_thought(whole, begun) else close_thinking(begun) + reply
+
+
+def _ends_thought(reply: str, begin: str) -> bool:
+    """Whether a reply has the end mark of a thought, and no start mark before it."""
+    return THOUGHTS[begin] in reply.partition(begin)[0]
+
+
+@once_per_template
+def _find_marks(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
+    """Start marks of the thoughts whose end mark is in the chat template or the vocabulary.
+
+    Other marks are plain text to the model, which an answer may mention.
+    """
+    text, tokens = str(tokenizer.chat_template), tokenizer.get_added_vocab()
+    return tuple(begin for begin, end in THOUGHTS.items() if end in text or end in tokens)
 
 
 @once_per_template

@@ -5,8 +5,8 @@ form (a transcript, or the text itself) after `prompting.get_bos_text`. The prom
 rendered as in prepare_data. Prompt and answers are tokenised separately, as when a model samples,
 and an answer ends with `model_tokenizer.end_id`. A solution is tokenised step by step, each step
 with its separator, the last of a finished solution with the end token, since in joined text a step
-might end in the middle of a token. An answer or first step begins with the text of
-`chat_template.begin_reply`.
+might end in the middle of a token. An answer or solution begins as `chat_template.begin_reply` has
+it.
 """
 
 from collections import Counter
@@ -101,9 +101,7 @@ def _encode_answers(
             except TemplateError as error:
                 encoded.rejected.append((raw, f"chat template: it refuses these turns: {error}"))
                 continue
-            texts = [
-                chat_template.begin_reply(prompt, answer, tokenizer) + answer for answer in answers
-            ]
+            texts = [chat_template.begin_reply(prompt, answer, tokenizer) for answer in answers]
         (prompt_ids,) = prompting.tokenize([prompt], tokenizer)
         end = model_tokenizer.end_id(tokenizer)
         ids = [[*answer, end] for answer in prompting.tokenize_continuation(texts, tokenizer)]
@@ -145,11 +143,14 @@ def encode_steps(
         if reason := reason or prompting.find_special_token(in_answers, *raw.steps):
             encoded.rejected.append((raw, reason))
             continue
-        first, *others = raw.steps
         # As a policy writes it: if the text before a reply has a separator, its part up to there is
-        # a step.
-        first = chat_template.begin_reply(prompt, first, tokenizer) + first
-        text = step_files.cut_steps(replace(raw, steps=[first, *others]), separator)
+        # a step; and if the prompt has all text of the first step, that is none.
+        first, *others = raw.steps
+        first = chat_template.begin_reply(prompt, first, tokenizer, separator.join(raw.steps))
+        text = replace(raw, steps=[first, *others])
+        if not first and others:
+            text = step_files.drop_first_step(text)
+        text = step_files.cut_steps(text, separator)
         *steps, last = text.steps
         steps = [*(step + separator for step in steps), last + separator * (not raw.finished)]
         (prompt_ids,) = prompting.tokenize([prompt], tokenizer)

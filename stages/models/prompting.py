@@ -231,7 +231,7 @@ def _render(
             return RenderedProblem(refused=f"chat template: it refuses these turns: {error}")
     solution = problem.solution or "" if solve else ""
     if solution:
-        solution = begin_reply(prompt, solution, tokenizer) + lead + solution
+        solution = begin_reply(prompt, lead + solution, tokenizer)
     return RenderedProblem(prompt=prompt, solution=solution)
 
 

@@ -15,6 +15,7 @@ not render tools: messages of the environment, or demonstrations, must describe 
 import copy
 import functools
 import json
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -288,7 +289,8 @@ def make_episode_template(tokenizer: PreTrainedTokenizerBase) -> str:
 def render_episode(renderer: TurnRenderer, episode: Episode) -> Episode:
     """An episode that was not sampled, with the tokens that a policy would sample for it.
 
-    A ValueError if parsing a reply does not give the same message.
+    A ValueError if parsing a reply does not give the same message: equal calls, and content and
+    reasoning that differ in white space or forms of letters at most.
     """
     messages, tools = list(episode.messages), episode.tools
     first = episode.num_start_messages
@@ -298,13 +300,13 @@ def render_episode(renderer: TurnRenderer, episode: Episode) -> Episode:
     for end, following in zip(ends, [*ends[1:], None], strict=True):
         reply = messages[end]
         reply_ids = renderer.render_reply(messages[:end], reply, tools)
-        calls = [call["function"] for call in reply.get("tool_calls") or ()]
-        read = renderer.read_reply(reply_ids, tools).get("tool_calls") or ()
-        if [call["function"] for call in read] != calls:
+        read = renderer.read_reply(reply_ids, tools)
+        if _list_parts(read) != _list_parts(reply):
             raise ValueError(
-                f"expected a message whose calls are the same after parsing, found "
-                f"{reply!r:.200}: name the tools that `start` returns, and write arguments as an "
-                f"object"
+                f"expected a message whose content, reasoning and calls are the same after "
+                f"parsing, found {reply!r:.200}, and after parsing {read!r:.200}: name the tools "
+                f"that `start` returns, write arguments as an object, and take a chat template "
+                f"that renders all of it"
             )
         sampled.append((len(token_ids), len(token_ids) + len(reply_ids)))
         token_ids += reply_ids
@@ -313,6 +315,17 @@ def render_episode(renderer: TurnRenderer, episode: Episode) -> Episode:
             token_ids += renderer.render_new(messages[: end + 1], new, tools)
     prompt_ids = renderer.render_start(messages[:first], tools)
     return replace(episode, prompt_ids=prompt_ids, token_ids=token_ids, sampled=sampled)
+
+
+def _list_parts(message: Message) -> tuple[str, str, list[Any]]:
+    """Reasoning, content and functions of calls; texts without white space and forms of letters.
+
+    Templates trim texts, and tokenizers normalise letters. A thought within content is reasoning.
+    """
+    turn = _make_turn("assistant", message, ValueError)
+    texts = (turn.reasoning, turn.content) if turn.reasoning else split_thought(turn.content)
+    plain = ["".join(unicodedata.normalize("NFKC", text).split()) for text in texts]
+    return plain[0], plain[1], [call["function"] for call in message.get("tool_calls") or ()]
 
 
 @once_per_template

@@ -230,6 +230,15 @@ def cut_steps(raw: RawSteps, separator: str) -> RawSteps:
     )  # fmt: skip
 
 
+def drop_first_step(raw: RawSteps) -> RawSteps:
+    """The solution from its second step on."""
+    truth = raw.true_labels
+    return replace(
+        raw, steps=raw.steps[1:], labels=raw.labels[1:], num_completions=raw.num_completions[1:],
+        true_labels=truth and truth[1:],
+    )  # fmt: skip
+
+
 def _parts(text: str, separator: str) -> list[str]:
     pieces = [piece + separator for piece in text.split(separator)]
     steps = split_steps(range(len(pieces)), lambda ids: "".join(pieces[i] for i in ids), separator)

@@ -212,10 +212,41 @@ def test_limits_count_all_tokens_and_rows_that_are_too_long_are_dropped_whole():
         assert f"{needed} tokens" in reason
 
 
-def test_a_solution_with_a_thought_gets_no_empty_one():
-    solution = f"<think>\n2 + 2\n</think>\n\n{ANSWER}"
-    (row,) = encode(replace(PROBLEM, solution=solution), tokenizer=make("tool QWEN_3"))
-    assert row.demonstration.completion == solution
+@pytest.mark.parametrize("name", TABLES["thoughts"])
+def test_prompt_and_reply_have_each_mark_of_a_thought_once(name):
+    chat = TABLES["thoughts"][name]
+    reply, written = fill(chat["reply"]), fill(chat["written"])
+    tokenizer, separator = make(*chat["tokenizer"]), "\n"
+    (row,) = encode(replace(PROBLEM, solution=reply), tokenizer=tokenizer)
+    assert row.demonstration.completion == written
+    ((_, pair),) = encode_label(replace(ROWS["pair"], rejected=reply), tokenizer).rows
+    assert pair.rejected == written
+    assert pair.chosen == fill(chat.get("no thought", "ANSWER"))
+    steps = reply.split(separator)
+    raw = replace(ROWS["steps"], steps=steps, labels=[float(i) for i in range(len(steps))],
+                  num_completions=[8] * len(steps), true_labels=[True] * len(steps))  # fmt: skip
+    (row,) = encode_label(raw, tokenizer, separator=separator).rows
+    assert "".join(row.steps) == written
+    assert len(row.labels) == len(row.true_labels) == len(row.num_completions) == len(row.steps)
+    assert row.labels[-1] == len(steps) - 1
+
+
+@pytest.mark.parametrize("name", TABLES["turns of thoughts"])
+def test_a_turn_continues_the_thought_that_its_prompt_has_begun(name):
+    chat = TABLES["turns of thoughts"][name]
+    written = (
+        "{% if m.reasoning_content %}{{ '\n<think>\n' + m.reasoning_content + '\n</think>' }}"
+        "{% endif %}"
+    )
+    tokenizer, end = make("tool HERMES", written, chat["turn"]), "assistant\n' }}"
+    template = tokenizer.chat_template.replace(end, end.replace("'", chat["prompt"] + "'"))
+    tokenizer.chat_template, renderer = template, TurnRenderer(tokenizer)
+    for reasoning, completion in zip(("", "2 + 2"), chat["completions"], strict=True):
+        reply = {"role": "assistant", "content": ANSWER}
+        reply |= {"reasoning_content": reasoning} if reasoning else {}
+        ids = renderer.render_reply([{"role": "user", "content": ASK}], reply, None)
+        assert tokenizer.decode(ids) == fill(completion) + "<|im_end|>"
+        assert renderer.read_reply(ids, None) == reply
 
 
 @pytest.mark.parametrize(("name", "thinks"), [("r1", True), ("gemma", False)])
