@@ -9,8 +9,8 @@ is not. Only the first layers of a deep model are timed: operations per second d
 depth (of SmolLM2's shape by up to 1.3 times, 6 layers of 30). Seconds of a decode step are linear
 in the rows of its batch: the weights are read once, whatever the number of rows, and each row adds
 its own operations. One process is timed, and seeds side by side, or processes of a seed, count as
-so many times its rate: what they lose by sharing bandwidth is left out. Rounding is fixed when a process
-starts, so each arithmetic has its own process.
+so many times its rate: what they lose by sharing bandwidth is left out. Rounding is fixed when a
+process starts, so each arithmetic has its own process.
 """
 
 import json
