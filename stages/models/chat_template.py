@@ -122,7 +122,8 @@ def _find_marks(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
 
     Other marks are plain text to the model, which an answer may mention.
     """
-    text, tokens = str(tokenizer.chat_template), tokenizer.get_added_vocab()
+    text = str(tokenizer.chat_template)
+    tokens = {token.content for token in tokenizer.added_tokens_decoder.values()}
     return tuple(begin for begin, end in THOUGHTS.items() if end in text or end in tokens)
 
 

@@ -23,6 +23,7 @@ from stages.records.problems import (
     Problem,
     Prompt,
     Turn,
+    find_begun_thought,
     find_open_thought,
 )
 from stages.records.transcripts import earlier_turns, render_transcript
@@ -147,7 +148,7 @@ def encode_problems(
         reason = text.refused or find_special_token(specials, *context)
         reason = reason or find_special_token(in_answers, written)
         if not reason and text.solution and problem.answer is not None:
-            shown = decode(text.solution_ids)
+            shown = find_begun_thought(text.prompt) + decode(text.solution_ids)
             if not readable(shown, problem.answer):
                 reason = f"{UNREADABLE}: no final answer at the end of {shown[-60:]!r}"
         if not reason and (begin := find_open_thought(written)):

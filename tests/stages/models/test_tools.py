@@ -169,7 +169,8 @@ def test_messages_that_an_environment_may_not_return_are_refused():
     renderer = TurnRenderer(make("tool HERMES"))
     with pytest.raises(ValueError, match="tools"):  # calls of tools that the episode does not name
         render_episode(renderer, make_episode([ASK, call(3)], None, 1))
-    shown = make("tool HERMES", "'\n' + m.content", "'\n' + m.content[:3]")
+    part = "'\n' + (m.content[:3] if m.role == 'assistant' else m.content)"
+    shown = make("tool HERMES", "'\n' + m.content", part)
     for tokenizer, reply in ((make("r1"), FOUR | {"reasoning_content": "2 + 2."}), (shown, FOUR)):
         with pytest.raises(ValueError, match="the same after parsing"):  # the template drops a part
             render_episode(TurnRenderer(tokenizer), make_episode([ASK, reply], None, 1))
