@@ -29,7 +29,9 @@ NAMED = ("slow", "vllm", "environments")
 """Marks by whose names .ci/run looks for the files that it gives pytest."""
 
 
-LONGEST = ("test_pipeline.py", "staleness/test_staleness.py", "flows/test_agents.py")
+LONGEST = (
+    "test_pipeline.py", "staleness/test_staleness.py", "flows/test_agents.py", "test_outages.py",
+)  # fmt: skip
 """Files that take minutes."""
 
 

@@ -134,9 +134,10 @@ def reach_the_pause(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("where", "interval", "number", "steps"), [
-    ("before", "300", signal.SIGINT, 2),  # weights are those after step 2: they are written now
+    # weights are those after step 2: they are written now
+    pytest.param("before", "300", signal.SIGINT, 2, marks=pytest.mark.weekly),
     ("within", "0", signal.SIGTERM, 2),  # in its update, which takes a minute: they were written
-    ("within", "300", signal.SIGHUP, 0),
+    pytest.param("within", "300", signal.SIGHUP, 0, marks=pytest.mark.weekly),
 ])  # fmt: skip
 def test_a_stop_drops_the_present_step_and_keeps_what_is_whole(
     where, interval, number, steps, tmp_path

@@ -43,6 +43,7 @@ def test_four_calls_on_a_fresh_store_add_each_run_once(repo, tmp_path) -> None:
     assert set(list_names(repo, uri)) == {stage.replace("@", " ") for stage in STAGES}
 
 
+@pytest.mark.weekly
 def test_an_experiment_in_a_temporary_copy_is_a_group_in_the_store_of_the_checkout(
     repo,
 ) -> None:

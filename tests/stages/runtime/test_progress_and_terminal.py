@@ -149,7 +149,8 @@ def test_on_a_terminal_a_line_a_seed_moves_and_one_line_remains(tmp_path):
 @pytest.mark.parametrize(("end", "status", "text"), [
     ("1 / (2 - step.index)", 1, "ZeroDivisionError"),
     ("step.index < 2 or os.kill(os.getppid(), signal.SIGINT)", 143, ""),
-    ("step.index < 2 or os.kill(os.getpid(), signal.SIGKILL)", 1, "exited with -9"),
+    pytest.param("step.index < 2 or os.kill(os.getpid(), signal.SIGKILL)", 1, "exited with -9",
+                 marks=pytest.mark.weekly),
 ])  # fmt: skip
 def test_a_stage_that_ends_before_its_end_leaves_no_line_that_it_drew(end, status, text, tmp_path):
     program = "import os, signal\n" + PROGRAM.replace("END", end)
@@ -172,9 +173,10 @@ def test_a_stream_that_becomes_a_terminal_is_erased_before_a_text(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "environment"), [((), {}), (("-q",), {}), ((), {"TERM": "dumb"})]
-)
+@pytest.mark.parametrize(("options", "environment"), [
+    ((), {}), pytest.param(("-q",), {}, marks=pytest.mark.weekly),
+    pytest.param((), {"TERM": "dumb"}, marks=pytest.mark.weekly),
+])  # fmt: skip
 def test_where_nothing_can_be_drawn_there_are_plain_lines(options, environment, tmp_path):
     # as by `dvc repro` with these options
     start = "import subprocess, sys; subprocess.run(sys.argv[sys.argv.index('--') + 1:])"
