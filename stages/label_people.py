@@ -109,14 +109,20 @@ def read_pairs(run: Run) -> dict[str, Any]:
     if labelled:
         encode, describe = label_prompting.encode_labelled, preference_files.describe_labelled
         encoded, suffix = encode(labelled, tokenizer, max_tokens=preset.max_tokens), LABELLED
-        tokens = [ids for _, row in encoded.rows for ids in (row.prompt_ids, row.completion_ids)]
+        tokens = [[*row.prompt_ids, *row.completion_ids] for _, row in encoded.rows]
     else:
         pairs = [row for row in parsed if isinstance(row, RawPreference)]
         encode, describe = label_prompting.encode_pairs, preference_files.describe_pairs
         encoded, suffix = encode(pairs, tokenizer, max_tokens=preset.max_tokens), ""
-        answers = [ids for _, row in encoded.rows for ids in (row.chosen_ids, row.rejected_ids)]
-        tokens = [*(row.prompt_ids for _, row in encoded.rows), *answers]
-    run.config.model.check_ids(tokens, tokenizer)
+        tokens = [
+            [*row.prompt_ids, *ids]
+            for _, row in encoded.rows
+            for ids in (row.chosen_ids, row.rejected_ids)
+        ]
+    longest = max(map(len, tokens), default=0)
+    run.config.model.check_rows(
+        tokens, longest, tokenizer, f"max_tokens of the preset {table_row.preset}"
+    )
     bad += preference_files.left_out_pairs(encoded.rejected)
     over_long = preference_files.left_out_pairs(encoded.over_long)
     num_rows = report.rows["unsplit"]
@@ -173,8 +179,14 @@ def read_steps(run: Run) -> dict[str, Any]:
         separator=preset.separator,
         max_tokens=preset.max_tokens,
     )
-    tokens = (ids for row in encoded.rows for ids in (row.prompt_ids, *row.step_ids))
-    run.config.model.check_ids(tokens, tokenizer)
+    tokens = [[*row.prompt_ids, *chain(*row.step_ids)] for row in encoded.rows]
+    with_step_tokens = [
+        len(ids) + len(row.step_ids) for ids, row in zip(tokens, encoded.rows, strict=True)
+    ]
+    longest = max(with_step_tokens, default=0)
+    run.config.model.check_rows(
+        tokens, longest, tokenizer, f"max_tokens of the preset {table_row.preset}"
+    )
     bad += step_files.left_out_solutions(encoded.rejected)
     over_long = step_files.left_out_solutions(encoded.over_long)
     quarantined = preset.left_out(table_row.preset, bad, over_long, num_rows, num_labels)

@@ -104,7 +104,8 @@ def _encode_rows(
     for row in prompting.encode_exchanges(exchanges, prepared.tokenizer, limit):
         summary.add_demonstration(row)
         yield DEMONSTRATIONS, row
-    model.check_ids([[summary.largest_id]], prepared.tokenizer)
+    limits = "data.max_prompt_tokens or data.max_completion_tokens"
+    model.check_rows([[summary.largest_id]], summary.longest_row, prepared.tokenizer, limits)
 
 
 def measure_data(summary: DataSummary, facts: Facts) -> Facts:

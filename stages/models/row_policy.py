@@ -22,7 +22,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import rows
 from stages.config import Params
-from stages.models import kept_thoughts, model_files, model_tokenizer, policy
+from stages.models import kept_thoughts, model_files, model_tokenizer, policy, rope_limit
 from stages.models.device import ComputeConfig
 from stages.rows import BASE
 
@@ -109,12 +109,26 @@ class ModelConfig(Params):
                 f"(model.tiny.max_length): lower the former or raise the latter"
             )
 
-    def check_ids(self, rows: Iterable[Sequence[int]], tokenizer: PreTrainedTokenizerBase) -> None:
-        """Raise a ValueError if a token of `rows`, an end or the padding has no embedding."""
+    def check_rows(
+        self, ids: Iterable[Sequence[int]], longest: int, tokenizer: PreTrainedTokenizerBase,
+        limits: str,
+    ) -> None:  # fmt: skip
+        """Raise a ValueError if the model cannot read its rows.
+
+        That is, if a token of `ids`, an end or the padding has no embedding, or the `longest` row
+        has more tokens than the model has positions; `limits` names the keys that bound it.
+        """
+        positions, name = self.tiny.max_length, "model.tiny.max_length"
         if self.path is not None:
-            path = model_files.locate_folder(self.path)
-            size = load_model_config(path, self.revision).vocab_size
-            model_tokenizer.check_ids(rows, tokenizer, size, self.path)
+            config = load_model_config(model_files.locate_folder(self.path), self.revision)
+            model_tokenizer.check_ids(ids, tokenizer, config.vocab_size, self.path)
+            positions, name = rope_limit.get_num_positions(config), self.path
+        if positions is not None and longest > positions:
+            raise ValueError(
+                f"expected rows of at most {positions} tokens, which are the positions of {name}, "
+                f"found one of {longest} (prompt and completion): lower {limits}, or use a model "
+                f"with more positions"
+            )
 
     def tokenizer(self, texts: Iterable[str]) -> PreTrainedTokenizerBase:
         """Tokenizer of `path`; without a path, one trained on `texts`."""

@@ -39,6 +39,8 @@ class DataSummary:
     """Largest token id in any row."""
     longest_prompt: int = 0
     """Number of tokens, over prompts and demonstrations."""
+    longest_row: int = 0
+    """Number of tokens of the longest prompt, with its completion if it is a demonstration."""
     first_prompt: str = ""
     example: Demonstration | None = None
 
@@ -49,6 +51,7 @@ class DataSummary:
         self.questions[split].add(hashlib.blake2b(question, digest_size=16).digest())
         self.largest_id = max(self.largest_id, *row.prompt_ids)
         self.longest_prompt = max(self.longest_prompt, len(row.prompt_ids))
+        self.longest_row = max(self.longest_row, len(row.prompt_ids))
         self.first_prompt = self.first_prompt or row.prompt
 
     def add_demonstration(self, row: Demonstration) -> None:
@@ -57,6 +60,8 @@ class DataSummary:
         self.completion_lines += sum(bool(line.strip()) for line in row.completion.splitlines())
         self.largest_id = max(self.largest_id, *row.prompt_ids, *row.completion_ids)
         self.longest_prompt = max(self.longest_prompt, len(row.prompt_ids))
+        length = len(row.prompt_ids) + len(row.completion_ids)
+        self.longest_row = max(self.longest_row, length)
         self.example = self.example or row
 
     def all_prompt_tokens(self) -> list[int]:

@@ -363,7 +363,7 @@ def test_a_row_starts_from_its_policy_the_named_model_or_a_random_one(tmp_path, 
         row_policy.locate_policy_folder(BASE, 0, config(path="Qwen/Q", revision="c1"))
 
 
-def test_the_tiny_model_alone_limits_lengths_and_the_named_model_alone_ids():
+def test_rows_fit_the_positions_of_the_model_and_its_embeddings():
     named_model = config(path=str(checkpoint("llama")))
     named_model.check_length(33)
     RANDOM.check_length(32)
@@ -371,11 +371,15 @@ def test_the_tiny_model_alone_limits_lengths_and_the_named_model_alone_ids():
         RANDOM.check_length(33)
     few = make_tokenizer("plain")
     few.pad_token = few.eos_token = few.convert_ids_to_tokens(3)
-    named_model.check_ids([[VOCAB - 1]], few)
-    RANDOM.check_ids([[VOCAB]], few)
+    positions = 128  # of every checkpoint of `tiny_checkpoints`
+    named_model.check_rows([[VOCAB - 1]], positions, few, "max_tokens")
+    RANDOM.check_rows([[VOCAB]], 32, few, "max_tokens")
     for ids, words, token in (([[4], [VOCAB, 2]], few, VOCAB), ([], make_tokenizer("plain"), "")):
         with pytest.raises(ValueError, match=f"below {VOCAB}.*{token}"):
-            named_model.check_ids(ids, words)
+            named_model.check_rows(ids, 2, words, "max_tokens")
+    for model, most in ((named_model, positions), (RANDOM, 32)):
+        with pytest.raises(ValueError, match=f"at most {most} .*one of {most + 1} .*max_tokens"):
+            model.check_rows([[4]], most + 1, few, "max_tokens")
 
 
 # Two blocks of q 16x16, k and v 16x8, o 16x16, gate, up and down 16x32; an output of 32x16.
