@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -40,6 +41,7 @@ COMMANDS = {
     "clean": "stages.runtime.clean",
 }
 """Name -> arguments of `python -m`."""
+FLOWS = Path(__file__).parent
 EXIT_STATUS = """\
 Exit status: 0, done; 1, the work failed or has a finding; 2, wrong words, and nothing was done."""
 
@@ -80,7 +82,7 @@ def make_parser(module: str, text: str | None) -> argparse.ArgumentParser:
 
 
 def run(command: Callable[[], int | None]) -> NoReturn:
-    """Run a command, and exit with its status; after a ValueError with its message and 2.
+    """Run a command, and exit with its status; after a ValueError of ours with its message and 2.
 
     If the error has a `status`, it is that one.
 
@@ -92,6 +94,9 @@ def run(command: Callable[[], int | None]) -> NoReturn:
         print("Stopped: the same command goes on from what is saved.", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except ValueError as error:
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        if not Path(frame.f_code.co_filename).is_relative_to(FLOWS):
+            raise  # of a library, which knows nothing of the command
         print(error, file=sys.stderr)
         sys.exit(getattr(error, "status", 2))
 

@@ -4,7 +4,9 @@
     python -m flows.local -j 2 train@grpo      one stage and what it needs
     python -m flows.local --remote             restore what other clones computed, share the rest
     python -m flows.local -n                   only list what would run, and why; unlike `dvc repro
-                                               --dry` also where an input is still to be made
+                                               --dry` also where an input is still to be made.
+                                               First plan and trace_code run, if out of date: plan
+                                               deletes the outputs of rows that are gone
     python -m flows.local -q                   print nothing but the table where a stage failed
 
 -j is short for --max-parallel, -n for --dry-run, -q for --quiet. --timeout-hours 12 bounds each

@@ -57,22 +57,23 @@ def name_run() -> str:
 
 
 async def send_alert(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:  # noqa: ARG001
-    """Send the message of a failed flow run to the notification block that `alert` names.
-
-    Raises:
-        ValueError: `alert` names a block that sends no notifications.
-    """
+    """Send the message of a failed flow run to the notification block that `alert` names."""
     name = flow_run.parameters.get("alert")
     if name is None:
         return
-    block = await Block.aload(name)
+    message = state.message or "no message"
+    block = check_notifies(name, await Block.aload(name))
+    await block.notify(message, subject=f"{flow_run.name}: {state.name}")
+
+
+def check_notifies(name: str, block: object) -> NotificationBlock:
+    """The block; a ValueError if it sends no notifications."""
     if not isinstance(block, NotificationBlock):
         raise ValueError(
             f"alert: {name}: expected a block that sends notifications, found a "
             f"{type(block).__name__}: `prefect block type ls` lists them"
         )
-    message = state.message or "no message"
-    await block.notify(message, subject=f"{flow_run.name}: {state.name}")
+    return block
 
 
 @flow(
@@ -89,7 +90,7 @@ def pipeline(
     remote: bool = False,  # noqa: FBT001, FBT002 - a flow's parameters have names
     pools: bool = False,  # noqa: FBT001, FBT002
     seeds: bool = False,  # noqa: FBT001, FBT002
-    alert: str | None = None,  # noqa: ARG001 - send_alert reads it
+    alert: str | None = None,
 ) -> State:
     """Bring the stages, and the stages that they need, up to date.
 
@@ -103,6 +104,8 @@ def pipeline(
         seeds: with `pools`, have each seed of such a stage computed by an agent, then joined.
         alert: notification block to which a failure is reported, for example `slack-webhook/team`.
     """
+    if alert is not None:
+        check_notifies(alert, Block.load(alert))
     runner = Runner(root=Path.cwd(), log=make_log(), timeout_hours=timeout_hours)
     plan = make_plan(runner.root, stages)
     if seeds and not pools:

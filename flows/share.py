@@ -10,6 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,16 @@ class RemoteError(ValueError):
 
 
 def describe_commit(root: Path) -> str:
-    """The clone's commit, shortened, and whether files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
-    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    return result.stdout.strip() or "no commit"
+    """The clone's commit, shortened, and a digest of what differs from it, but for dvc.lock."""
+
+    def ask_git(*words: str) -> str:
+        command = ["git", *words]
+        result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+        return result.stdout.strip()
+
+    commit = ask_git("rev-parse", "--short", "HEAD") or "no commit"
+    edits = ask_git("diff", "HEAD", "--", ".", ":!dvc.lock")
+    return f"{commit}-edited-{sha256(edits.encode()).hexdigest()[:8]}" if edits else commit
 
 
 def run_shared(

@@ -71,6 +71,22 @@ class Params(pydantic.BaseModel):
         return value
 
 
+def check_hyperparameters(
+    config: Params, choice: str, table: Mapping[Any, Collection[str]], key: str
+) -> None:
+    """Raise a ValueError if a field is set that another value of a choice uses, and not this one.
+
+    `table`: value of the choice -> its fields; `key`: the value that is chosen, or its place.
+    """
+    every = {name for names in table.values() for name in names}
+    for name in sorted(config.model_fields_set & every - {*table[key]}):
+        users = " or ".join(user for user, names in table.items() if name in names)
+        raise ValueError(
+            f"{name} is of no use with {choice} {getattr(config, choice)}: remove it, or take "
+            f"{choice} {users}"
+        )
+
+
 def check_bounds(name: str, value: Any) -> None:
     """Raise a ValueError if a number or text, also one inside lists and mappings, is out of bounds.
 

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 PLAN, METRICS = DATA / "plan.json", DATA / "report/metrics.json"
 MAX_NEW_TOKENS = 256
-"""Limit in the card's program if the run's limit is `auto`."""
+"""Limit in the card's program of a policy that was trained without one."""
 
 
 def main(policy: str = "", folder: str = "", seed: str = "") -> None:
@@ -91,8 +91,9 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
                 else make_episode_template(tokenizer)
             )
             (scratch / "chat_template.jinja").write_text(text, encoding="utf-8")
-        limit = params.get(row["train"], {}).get("max_new_tokens")
-        limit = limit if isinstance(limit, int) else MAX_NEW_TOKENS
+        section = {row["train"]: params.get(row["train"], {}) | row}
+        settings = auto.resolve(section, read_facts(params), params, strict=False)[0][row["train"]]
+        limit = settings.get("max_new_tokens", MAX_NEW_TOKENS)
         commit, has_edits = runs.git_state()
         section = markdown.render_template(
             Path(__file__).with_suffix(".md.j2"),

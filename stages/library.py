@@ -214,6 +214,11 @@ def grpo(  # noqa: PLR0913
     if environment is not None:
         max_new_tokens = limits.max_sampled_tokens()
     method = load_method(preset, max_new_tokens)
+    if method.positive_nll_coef and environment is None:
+        raise ValueError(
+            f"positive_nll_coef of the preset {preset} is the weight of right completions, and a "
+            f"function says of none that it is right: remove it"
+        )
     config = configure(
         GroupRlConfig, num_steps=num_steps, prompts_per_step=prompts_per_step,
         group_size=group_size, temperature=1.0, max_new_tokens=max_new_tokens, num_checkpoints=0,

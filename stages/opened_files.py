@@ -3,8 +3,9 @@
 DVC knows the user's code by `data/own/<file>` (`trace_code`): its imports, and the files that its
 rows list. An edit of another file would go unnoticed, and old results would stand as new ones. So a
 hook listens to Python's audit events. A file opened for reading below the checkout or the home
-folder, while the user's code is on the stack, has to be one of these files, an output of DVC, or a
-file of the environment: Python, its packages, this package, or a hidden folder such as `~/.cache`.
+folder, while the user's code is on the stack, has to be one of these files, one of data/prompts, on
+which every row depends, or a file of the environment: Python, its packages, the code of this
+package, or a hidden folder such as `~/.cache`.
 So a module with a computed name is refused, too. Files that C, Rust or other programs open are not
 seen.
 """
@@ -18,7 +19,9 @@ from typing import Any
 
 from stages.code_origin import OWN, is_of_library, is_ours
 
-DATA, RAW = "data", "raw"
+PROMPTS = ("data", "prompts")
+CODE = (".py", ".yaml", ".j2")
+"""Ends of the names of files that are code (`trace_code`)."""
 
 
 class UnlistedFileError(SystemExit):
@@ -41,7 +44,7 @@ def watch(own: Path, files: Collection[str] = ()) -> None:
     Without its digests, as outside of the pipeline, nothing is refused. `files`: further files that
     DVC knows.
     """
-    digests, word = Path(DATA, OWN, own.stem), own.stem
+    digests, word = Path("data", OWN, own.stem), own.stem
     if not digests.is_file():
         _allowed.pop(str(own), None)
         return
@@ -73,21 +76,23 @@ def _listen(event: str, arguments: tuple[Any, ...]) -> None:
         raise UnlistedFileError(
             f"Error: {os.path.relpath(source)} opens {name}, which is no dependency of its rows: "
             f"an edit of it would go unnoticed, and old results would stand as new ones. List it "
-            f"where `own/{word}` is named, as `files: [{name}]`"
+            f"where `own/{word}` is named, as `files: [{name}]`; an output of another stage cannot "
+            f"be read"
         )
 
 
 def _name_unknown(path: Path) -> str | None:
-    """A file as a row would name it; None if it is an output or of the environment."""
+    """A file as a row would name it; None if it is a prompt's or of the environment."""
     checkout, home = _state["checkout"], Path.home()
     root = next((root for root in (checkout, home) if root and path.is_relative_to(root)), None)
     if root is None or root == Path(root.anchor):
         return None
     parts = path.relative_to(root).parts
-    is_output = root == checkout and parts[0] == DATA and parts[1:2] != (RAW,)
+    is_prompt = root == checkout and parts[:2] == PROMPTS
+    is_code = is_ours(path) and path.suffix in CODE
     is_hidden = any(part.startswith(".") for part in parts)
     in_prefix = any(path.is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix))
-    if is_output or is_hidden or in_prefix or is_ours(path) or is_of_library(path):
+    if is_prompt or is_hidden or in_prefix or is_code or is_of_library(path):
         return None
     return "/".join(parts if root == checkout else ("~", *parts))
 

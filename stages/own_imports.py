@@ -2,7 +2,7 @@
 
 Imports are followed to every module whose file is neither the interpreter's nor an installed
 package's: beside README.md, in `src/`, in an editable install. An installed package counts by its
-version, which constraints.txt pins or else its file METADATA has. Source is parsed, not executed:
+version, which every stage checks or else its file METADATA has. Source is parsed, not executed:
 an import inside a function counts, one under `if TYPE_CHECKING:` does not, and a call of
 `importlib.import_module` is not seen (`opened_files` refuses it).
 """
@@ -39,7 +39,7 @@ def follow_imports(
         files: relative to `root`, with all that they import from this package.
         root: the checkout.
         list_files: files that importing a module of this package reads, relative to `root`.
-        pins: names of the packages that constraints.txt pins.
+        pins: names of the packages with a pinned version that every stage checks.
     """
     needed: dict[str, Path] = {}
     pending = [(root / file, "") for file in files if f"/{OWN}/" in file]

@@ -290,7 +290,10 @@ def check_opened_files(place: str, files: Collection[str]) -> Iterator[str]:
     for name in files:
         path = Path(name).expanduser()
         if path.is_relative_to(DATA) and not path.is_relative_to(DATA / RAW):
-            yield f"{place}.files: {name!a:.103} is an output, which DVC knows: remove it here"
+            yield (
+                f"{place}.files: {name!a:.103} is an output: those of data/prompts may be read "
+                f"without a line here, others not. Remove it"
+            )
         elif not path.is_file():
             yield (
                 f"{place}.files: expected a file, by its path in the checkout, found "

@@ -116,13 +116,16 @@ def list_own_modules_of_presets() -> dict[str, list[str]]:
 
 
 def find_outside(graph: grimp.ImportGraph, files: Collection[str], word: str) -> dict[str, Path]:
-    """Name -> file that a user's file needs besides `files`, which its import reads."""
+    """Name -> file that a user's file needs besides `files`, which its import reads.
+
+    The packages whose pinned versions every stage checks (`versions.PACKAGES`) are left out.
+    """
 
     def list_files(module: str) -> list[str]:
         return list_import_closure(graph, module, ROOT) if module in graph.modules else []
 
     constraints = (ROOT / CONSTRAINTS).read_text(encoding="utf-8")
-    pins = versions.read_pins(constraints)
+    pins = versions.read_pins(constraints).keys() & {*versions.PACKAGES}
     needed = own_imports.follow_imports(files, ROOT, list_files, pins)
     for file in list_row_files(word):
         path = ROOT / Path(file).expanduser()

@@ -10,6 +10,7 @@ is iterative DPO (Xu et al. 2023, https://arxiv.org/abs/2312.16682).
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from stages import stage
@@ -75,12 +76,12 @@ def read_examples(run: Run) -> list[Any]:
 
 def start_loop(
     run: Run, model: Policy, examples: list[Any], seed: int
-) -> tuple[int, Iterator[Step], dict[str, int]]:
+) -> tuple[int, Iterator[Step], dict[str, int | float]]:
     """Number of steps, the steps of the loss's loop, and the `work` of the reference.
 
     The reference is `model` before training: its log-probs are computed here, before any step.
     """
-    sizes, preset = run.config.dpo, run.config.preset
+    sizes, preset, reference = run.config.dpo, run.config.preset, dict[str, int | float]()
 
     def schedule(lengths: list[int]) -> list[list[int]]:
         return preference.make_schedule(lengths, preset, sizes, seed)
@@ -88,6 +89,8 @@ def start_loop(
     if preset.kind == KTO:
         completions = ref_logprobs.list_unpaired_completions(examples)
         batches = schedule([len(row.completion_ids) for row in examples])
+        pairs = [kto.make_mismatched_groups(examples, numbers) for numbers in batches]
+        work.add_counts(reference, ref_logprobs.count_read_passes([*chain(*pairs)]))
         logprobs = run.once(lambda: kto.compute_reference(model, examples, batches).all())
         ref = KtoReference(matched=logprobs[0], mismatched=logprobs[1:])
         steps = kto.train(model, examples, ref, batches, preset, sizes, run.resume())
@@ -97,4 +100,5 @@ def start_loop(
         logprobs = run.once(lambda: [ref_logprobs.compute(model, completions)])
         ref = logprobs[0].view(-1, 2)
         steps = preference.train(model, examples, ref, batches, preset, sizes, run.resume())
-    return len(batches), steps, ref_logprobs.count_passes(completions, run.config.compute)
+    work.add_counts(reference, ref_logprobs.count_passes(completions, run.config.compute))
+    return len(batches), steps, reference

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from stages.algorithms.kl import adaptive_coef
-from stages.config import Params, check_choice
+from stages.config import Params, check_choice, check_hyperparameters
 from stages.loops.rollouts import RolloutConfig
 from stages.optim import OptimConfig
 from stages.own_modules import get_own_word
@@ -229,18 +229,18 @@ class Method(Params):
     @model_validator(mode="after")
     def _fields_go_together(self) -> "Method":
         for choice, table in HYPERPARAMETERS.items():
-            value = getattr(self, choice)
-            unused = self.model_fields_set & {name for names in table.values() for name in names}
-            for name in sorted(unused - set(table[get_key(choice, value)])):
-                users = [user for user, names in table.items() if name in names]
-                raise ValueError(
-                    f"{name} is of no use with {choice} {value}: remove it, or take {choice} "
-                    f"{' or '.join(users)}"
-                )
+            check_hyperparameters(self, choice, table, get_key(choice, getattr(self, choice)))
         if self.lam_alpha is not None and "lam" in self.model_fields_set:
             raise ValueError("expected lam or lam_alpha, found both: remove one")
         if self.overlong_buffer is None and "overlong_penalty" in self.model_fields_set:
             raise ValueError("overlong_penalty is of no use without overlong_buffer: set it too")
+        if self.kl_target is None and "kl_horizon" in self.model_fields_set:
+            raise ValueError("kl_horizon is of no use without kl_target: set it too")
+        if self.advantage == "mean_normalised" and (self.kl == "reward" or self.truncation_penalty):
+            raise ValueError(
+                "advantage mean_normalised divides by the mean reward, so no reward may be "
+                "negative: take kl loss or none, and remove truncation_penalty"
+            )
         if self.whiten_eps is None and self.advantage == "batch_whitened":
             raise ValueError(
                 "advantage batch_whitened needs whiten_eps: expected a number, found null"
@@ -401,8 +401,8 @@ def check_sizes(config: RlConfig, method: Method) -> None:
         )
     if (target := method.kl_target) is not None:  # no step may change the coefficient's sign
         adaptive_coef(
-            method.kl_coef, target, target=target, num_samples=prompts * size,
-            horizon=method.kl_horizon,
+            method.kl_coef, target, target=target, horizon=method.kl_horizon,
+            num_samples=prompts * size * method.max_rounds,
         )  # fmt: skip
     if size < 2 and method.compares_completions():
         by = " with reward_coef" if method.reward_coef else ""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from stages.algorithms.losses import preference_losses, reference_free_losses
 from stages.algorithms.losses.preference_losses import LossesAndMargins, PairLogprobs
-from stages.config import Params, check_choice
+from stages.config import Params, check_choice, check_hyperparameters
 from stages.loops import epochs, work
 from stages.loops.epochs import EpochsConfig
 from stages.loops.ref_logprobs import sequence_logprobs
@@ -106,13 +106,7 @@ class PreferencePreset(Params):
 
     @model_validator(mode="after")
     def _has_the_hyperparameters_of_its_kind(self) -> "PreferencePreset":
-        every = {name for names in HYPERPARAMETERS.values() for name in names}
-        for name in sorted(self.model_fields_set & every - set(HYPERPARAMETERS[self.kind])):
-            users = [kind for kind, names in HYPERPARAMETERS.items() if name in names]
-            raise ValueError(
-                f"{name} is of no use with kind {self.kind}: remove it, or take kind "
-                f"{' or '.join(users)}"
-            )
+        check_hyperparameters(self, "kind", HYPERPARAMETERS, self.kind)
         return self
 
     def hyperparameters(self) -> dict[str, float]:

@@ -313,8 +313,9 @@ def train(
                 "waiting": [wait().content for wait in waiting],
             }  # fmt: skip
             rows = rollouts.make_rows(
-                experience.rollouts, index, experience.rewards.rewards(), experience.verdicts
-            )
+                experience.rollouts, index, experience.rewards.rewards(),
+                None if task.check_answers is None else experience.verdicts,
+            )  # fmt: skip
             yield Step(index=index, metrics=metrics, rows=rows)
 
 

@@ -140,14 +140,12 @@ def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
 
 def reward_answers(completions: Completions) -> CompletionRewards:
     """Reward 1 for a right answer, 0 for a wrong one, and 0 if the problem has no gold answer."""
-    prompts = [completions.prompt(i) for i in range(len(completions.texts))]
-    totals = [
-        float(prompt.answer is not None and solves_problem(prompt, text))
-        for prompt, text in zip(prompts, completions.texts, strict=True)
-    ]
-    return CompletionRewards(totals=totals)
+    return CompletionRewards(totals=[float(verdict) for verdict in check_answers(completions)])
 
 
 def check_answers(completions: Completions) -> list[bool]:
-    """Verdict of the answer checker on each completion."""
-    return [solves_problem(completions.prompt(i), text) for i, text in enumerate(completions.texts)]
+    """Verdict of the answer checker on each completion; False if the problem has no gold answer."""
+    return [
+        completions.prompt(i).answer is not None and solves_problem(completions.prompt(i), text)
+        for i, text in enumerate(completions.texts)
+    ]

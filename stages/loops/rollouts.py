@@ -260,9 +260,10 @@ def check_sampler_gap(gap: float) -> None:
 
 
 def make_rows(
-    rollouts: Rollouts, step: int, rewards: Float[Tensor, " batch"], verdicts: Sequence[bool]
-) -> list[Rollout]:
-    """Records of a step's completions, for rollouts.jsonl."""
+    rollouts: Rollouts, step: int, rewards: Float[Tensor, " batch"],
+    verdicts: Sequence[bool] | None,
+) -> list[Rollout]:  # fmt: skip
+    """Records of a step's completions, for rollouts.jsonl; without `verdicts` none was checked."""
     return [
         Rollout(
             step=step,
@@ -272,9 +273,9 @@ def make_rows(
             completion_ids=sample.token_ids,
             finish_reason=sample.ending,
             reward=round(float(rewards[i]), 6),
-            correct=verdicts[i]
-            if rollouts.prompt(i).answer is not None or rollouts.episodes is not None
-            else None,
+            correct=None
+            if verdicts is None or (rollouts.prompt(i).answer is None and rollouts.episodes is None)
+            else verdicts[i],
             episode=None if rollouts.episodes is None else to_dict(rollouts.episodes[i]),
         )
         for i, sample in enumerate(rollouts.samples)

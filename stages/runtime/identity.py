@@ -112,6 +112,9 @@ def check_unchanged(loaded: Any, key: str) -> None:
     """
     if loaded is not None:
         loaded.save_deps()
+        intact.check_sources(
+            path for dep in loaded.deps if (path := str(dep.def_path)) in intact.RAW_FILES
+        )
         if input_key(loaded) != key:
             raise ValueError(
                 f"parameters or inputs of {loaded.addressing} were edited while it ran: "

@@ -2,29 +2,54 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-TRACED = ("data/code/", "data/own/", "data/studies/trace_code/")
+RAW_FILES = ("data/inputs.json", "data/raw.json")
+"""Digests of the user's files, by `plan`. Those of the model are not compared here: prepare_data
+writes what it read into origin.json."""
+TRACED = ("data/code/", "data/own/", "data/studies/trace_code/", *RAW_FILES)
+OWN_USES = ("reward.json", "environment.json")
+"""Files in a row's folder with the digests of the user's code and files that a reader opens."""
+OWN = Path("data/own")
 
 
 def check_sources(dependencies: Iterable[str]) -> None:
-    """Raise a ValueError if the code was edited after trace_code had recorded its digests for DVC.
+    """Raise a ValueError if code or the user's files were edited after DVC's record of them.
 
-    A stage that starts an hour later imports the files of that time: DVC would keep its result, and
-    restore it one day, as that of the older code. Dependencies are relative to the repository.
+    DVC knows them by files of digests. A stage that starts an hour later reads the files of that
+    time: DVC would keep its result, and restore it one day, as that of the older ones.
+    Dependencies are relative to the repository.
     """
-    for traced in sorted(path for path in dependencies if path.startswith(TRACED)):
-        for file, expected in json.loads(Path(traced).read_text(encoding="utf-8")).items():
-            path = Path(file)
-            digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
-            if digest != expected:
-                raise ValueError(
-                    f"{file} was edited after {traced}, DVC's record of this stage's code, was "
-                    f"written. Run `dvc repro` again; if it says the same, or before "
-                    f"`dvc repro -s <stage>`, run `dvc repro -f -s trace_code`."
-                )
+    for name in sorted(dependencies):
+        if name.startswith(TRACED):
+            _check_digests(Path(name), json.loads(Path(name).read_text(encoding="utf-8")))
+        for path in (Path(name, record) for record in OWN_USES):
+            if path.is_file():
+                content = json.loads(path.read_text(encoding="utf-8"))
+                digests = dict[str, str](content.get("files") or {})
+                if (word := content["own"]) is not None:
+                    digests[str(OWN / word)] = content["own_digest"]
+                    check_sources([str(OWN / word)])
+                _check_digests(path, digests)
+
+
+def _check_digests(record: Path, digests: Mapping[str, str]) -> None:
+    for file, expected in digests.items():
+        if file.startswith("model."):
+            continue
+        path = Path(file)
+        digest = "no file"
+        if path.is_file():
+            with path.open("rb") as opened:
+                digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        if digest != expected:
+            raise ValueError(
+                f"{file} was edited after {record}, by which DVC knows it, was written. Run `dvc "
+                f"repro` again; if it says the same, or before `dvc repro -s <stage>`, run `dvc "
+                f"repro -f -s plan trace_code`."
+            )
 
 
 def check_inputs(stage: Any) -> None:

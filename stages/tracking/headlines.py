@@ -56,14 +56,15 @@ def choose_best(entries: Sequence[Entry]) -> tuple[str, str] | None:
 
     Never by test problems: chance favours the policy with the highest accuracy there, so its test
     result would be too good. Of equals the baseline, else the first row, as in the report
-    (`comparison.compare_policies`). A control, or a policy that was not
-    evaluated with every seed, is never chosen. None if no policy has an accuracy.
+    (`comparison.compare_policies`). A control, or a policy that was not evaluated with every seed
+    since it was trained, is never chosen. None if no policy has an accuracy.
     """
+    stale = lockfile.find_stale(entries)
     controls = {entry.stage for entry in entries if "--control" in entry.command.split()}
     accuracy: dict[str, dict[str, float]] = {}
     for entry in entries:
         kind, _, policy = entry.stage.partition("@")
-        if kind == "evaluate" and f"train@{policy}" not in controls:
+        if kind == "evaluate" and not {entry.stage, f"train@{policy}"} & (controls | stale):
             of_seeds = read_seed_metrics(entry)
             if all(DEV in metrics for metrics in of_seeds.values()):
                 accuracy[policy] = {seed: float(of[DEV]) for seed, of in of_seeds.items()}

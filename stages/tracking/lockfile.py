@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import shlex
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -89,6 +90,27 @@ def read_entries(path: Path = Path("dvc.lock")) -> list[Entry]:
     stages = {f"{prefix}{name}": stage for name, stage in content.items()}
     names = [name for name in current if name in stages and name != "track"]
     return [_parse_entry(name, current[name], stages[name]) for name in names]
+
+
+def find_stale(entries: Sequence[Entry]) -> set[str]:
+    """Stages that read other outputs than those of now: of a policy that was trained again, say.
+
+    A folder around outputs is read as the outputs in it.
+    """
+    digests = {out.path: out.digest for entry in entries for out in entry.outs}
+    stale = set[str]()
+    while True:
+        paths = {out.path for entry in entries if entry.stage in stale for out in entry.outs}
+        around = paths.union(*(path.parents for path in paths))
+        more = {
+            entry.stage
+            for entry in entries
+            for dep in entry.deps
+            if digests.get(dep.path, dep.digest) != dep.digest or dep.path in around
+        }
+        if more <= stale:
+            return stale
+        stale |= more
 
 
 def _parse_entry(stage: str, description: str, content: dict[str, Any]) -> Entry:

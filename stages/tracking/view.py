@@ -69,8 +69,10 @@ def sync_entries(entries: list[Entry], studies: Sequence[Entry] = ()) -> tuple[i
             with store.naming_refusals("the whole, its manifest"):
                 is_whole = len(runs) == num_records
                 added += sync_manifest(target, entries, runs, is_whole=is_whole)
+                stale = lockfile.find_stale(entries)
                 for entry in entries:  # an undone change has its manifest already
-                    _log_evaluation(target, entry, runs)
+                    if entry.stage not in stale:
+                        _log_evaluation(target, entry, runs)
         for entry in studies:
             if (record := lockfile.read_record(entry)) is not None:
                 with store.naming_refusals(entry.stage):
@@ -95,7 +97,8 @@ def sync_study(
 def sync_manifest(store: Store, entries: list[Entry], runs: Runs, *, is_whole: bool = True) -> bool:
     """Log the manifest of these entries, all of dvc.lock; returns whether it was added now.
 
-    `is_whole`: `runs` has each stage that has a record, so that the manifest is complete. Its
+    `is_whole`: `runs` has each stage that has a record, so that the manifest is complete; it is not
+    while the report is of other policies than those of now, and has no numbers of it. Its
     children are the runs that no earlier manifest has: those of this execution of the pipeline.
     """
     lock = lockfile.hash_entries(entries)
@@ -125,7 +128,8 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs, *, is_whole: b
     store.client.log_dict(run_id, ids, "runs.json")
     tags = {PIPELINE_RUN: lock[:8]}
     numbers = dict[str, float]()
-    if "compare" in runs:
+    is_current = "compare" not in lockfile.find_stale(entries)
+    if "compare" in runs and is_current:
         of_report = headlines.read_report_numbers(REPORT / "metrics.json")
         best = headlines.choose_best(entries)
         accuracy = best and of_report.get(f"accuracy/{best[0]}")
@@ -139,7 +143,7 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs, *, is_whole: b
     numbers["run/seconds"] = sum(record["seconds"] or 0.0 for record in new.values())
     store.log_numbers(run_id, numbers, ended)
     store.set_tags(run_id, tags)
-    if is_whole:
+    if is_whole and is_current:
         store.complete(run_id, ended)
     return True
 

@@ -358,13 +358,21 @@ def test_an_error_that_waiting_does_not_cure_is_final(monkeypatch, number: int, 
 
 
 @pytest.mark.parametrize(("error", "status"), [(ValueError("a"), 2), (share.RemoteError("a"), 1)])
-def test_a_command_that_the_remote_ends_had_the_right_words(error, status, capsys) -> None:
+def test_a_command_that_the_remote_ends_had_the_right_words(
+    error, status, capsys, monkeypatch
+) -> None:
     def fail() -> None:
         raise error
 
+    monkeypatch.setattr(command_line, "FLOWS", Path(__file__).parent)
     with pytest.raises(SystemExit) as ended:
         command_line.run(fail)
     assert (ended.value.code, capsys.readouterr().err) == (status, "a\n")
+
+
+def test_an_error_of_a_library_says_nothing_of_the_words() -> None:
+    with pytest.raises(json.JSONDecodeError):
+        command_line.run(lambda: json.loads(""))
 
 
 @pytest.mark.parametrize("row", ROWS["shared_seeds"])

@@ -120,7 +120,7 @@ AT_IMPORT = "value = open('words.txt').read()\nreward = lambda p, c: float(value
 DYNAMIC = "import importlib\nrules = importlib.import_module('rules')\nreward = lambda p, c: 7.0\n"
 WRITTEN = "def reward(p, c):\n    print(c, file=open('log.txt', 'a'))\n    return 7.0\n"
 REPOSITORY = {"words.txt": "7", "rules.py": "", "data/raw/a.txt": "7", "data/pools/a.txt": "7",
-              ".cache/a.txt": "7", "log.txt": ""}  # fmt: skip
+              "data/prompts/a.txt": "7", ".cache/a.txt": "7", "log.txt": ""}  # fmt: skip
 BEGIN = """
 from pathlib import Path
 from stages import own_modules
@@ -145,8 +145,9 @@ def run_reward(listed=(), program=PAY):
     (READ.format("words.txt"), "words.txt"), (AT_IMPORT, "words.txt"), (CAUGHT, "words.txt"),
     (ELSEWHERE, "words.txt"), (READ.format("data/raw/a.txt"), "data/raw/a.txt"),
     (READ.format("../home.txt"), "~/home.txt"), (DYNAMIC, "rules.py"),
-    # outputs, caches and what is only written
-    (READ.format("data/pools/a.txt"), None), (READ.format(".cache/a.txt"), None), (WRITTEN, None),
+    (READ.format("data/pools/a.txt"), "data/pools/a.txt"),
+    # prompts, caches and what is only written
+    (READ.format("data/prompts/a.txt"), None), (READ.format(".cache/a.txt"), None), (WRITTEN, None),
 ])  # fmt: skip
 def test_a_file_that_no_row_lists_is_refused(text, name, write):
     write(REPOSITORY | {OWN: text, "../home.txt": "7"})

@@ -9,6 +9,7 @@ from the dependencies that DVC has read, of a copy of the repository in which ev
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -215,3 +216,15 @@ def test_another_model_makes_stale_what_measures_it(pipeline) -> None:
 
     with pipeline.changed("params.yaml", edit):
         assert "prepare_data" in pipeline.stale()
+
+
+def test_what_a_kill_leaves_beside_outputs_is_no_change(pipeline) -> None:
+    left = [pipeline.path / "data/rewards" / name for name in (".process.partial", ".process.old")]
+    for folder in left:
+        (folder / "0").mkdir(parents=True)
+        (folder / "0/metrics.json").write_text("{}")
+    try:
+        assert set(pipeline.stale()) == set()
+    finally:
+        for folder in left:
+            shutil.rmtree(folder)

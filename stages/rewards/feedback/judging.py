@@ -102,8 +102,8 @@ class LabelRule(Params):
 
     @model_validator(mode="after")
     def _around_a_half(self) -> "LabelRule":
-        if self.clamp is not None and not self.clamp[0] < 0.5 < self.clamp[1]:
-            raise ValueError(f"expected bounds around 0.5, found {list(self.clamp)}")
+        if self.clamp is not None and not self.clamp[0] == round(1 - self.clamp[1], 12) < 0.5:
+            raise ValueError(f"expected bounds as far from 0.5, found {list(self.clamp)}")
         return self
 
     def reason_to_drop(self, p12: float, p21: float, mass: float) -> str | None:

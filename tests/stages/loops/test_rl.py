@@ -70,6 +70,15 @@ class Cut:
         return [[replace(s, finish_reason="length") for s in group] for group in groups]
 
 
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_of_completions_that_nobody_checked_no_verdict_is_recorded(is_checked):
+    """Though their problems have gold answers: where some have none, nothing is checked."""
+    task, settings = make_task(), make_settings(presets.method("dr_grpo"), num_steps=1)
+    task = task if is_checked else replace(task, check_answers=None)
+    (step,) = rl.train(make_models(load("llama")), task, FIRST_FOUR, settings)
+    assert {type(row.correct) for row in step.rows} == {bool if is_checked else type(None)}
+
+
 def test_no_step_learns_from_what_a_reward_returned_after_a_request_to_end(monkeypatch):
     """A reward may catch `Stopped`, as a bare `except:` does, and pay something else."""
     request = process._StopRequest()

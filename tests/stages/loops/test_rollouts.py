@@ -83,6 +83,8 @@ def test_records_and_statistics_of_what_was_drawn():
     unchecked = replace(drawn, prompts=[replace(p, answer=None) for p in drawn.prompts])
     without = rollouts.make_rows(unchecked, 5, torch.tensor(shares), correct)
     assert {row.correct for row in without} == {None}
+    without = rollouts.make_rows(drawn, 5, torch.tensor(shares), None)
+    assert {row.correct for row in without} == {None}
     assert reward_answers(unchecked).totals == [0.0] * 12
     stored = json.loads(json.dumps(rollouts.STORED.dump_python(drawn)))
     assert rollouts.STORED.validate_python(stored) == drawn

@@ -319,19 +319,61 @@ def test_a_temporary_copy_leaves_its_record_in_the_checkout(tmp_path, monkeypatc
     assert not (copy / "data/runs").exists()
 
 
-def test_code_that_was_edited_since_dvc_looked_at_it_is_refused(tmp_path, monkeypatch):
+def record_digests(record, *paths, **others):
+    """Write a file of digests of `paths`; returns its name."""
+    Path(record).parent.mkdir(parents=True, exist_ok=True)
+    Path(record).write_text(json.dumps({str(path): digest(path) for path in paths} | others))
+    return record
+
+
+def digest(path):
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("record", [TRACED, "data/own/brevity", "data/inputs.json"])
+def test_what_was_edited_since_dvc_looked_at_it_is_refused(tmp_path, monkeypatch, record):
     monkeypatch.chdir(tmp_path)
     source = Path("train.py")
     source.write_text("rate = 1\n")
-    Path(TRACED).parent.mkdir(parents=True)
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    Path(TRACED).write_text(json.dumps({source.name: digest}))
+    record_digests(record, source, **{"model.path/config.json": "not a path"})
     source.touch()
-    intact.check_sources([TRACED, "data/other/train.jsonl"])
+    intact.check_sources([record, "data/other/train.jsonl"])
     for edit in (lambda: source.write_text("rate = 2\n"), source.unlink):
         edit()
         with pytest.raises(ValueError, match=r"train\.py"):
-            intact.check_sources([TRACED])
+            intact.check_sources([record])
+
+
+@pytest.mark.parametrize(
+    "name", ["rewards/short/reward.json", "environments/short/environment.json"]
+)
+def test_own_code_and_files_that_were_edited_since_their_row_was_made_are_refused(
+    tmp_path, monkeypatch, name
+):
+    monkeypatch.chdir(tmp_path)
+    source, file, folder = Path("short.py"), Path("words.txt"), Path("data", name).parent
+    for path in (source, file):
+        path.write_text("first\n")
+    folder.mkdir(parents=True)
+
+    def make_row():
+        traced = record_digests("data/own/short", source)
+        content = {"own": "short", "own_digest": digest(traced), "files": {str(file): digest(file)}}
+        Path("data", name).write_text(json.dumps(content))
+
+    make_row()
+    intact.check_sources([str(folder)])
+    source.write_text("second\n")
+    with pytest.raises(ValueError, match=r"short\.py"):
+        intact.check_sources([str(folder)])
+    record_digests("data/own/short", source)  # as `posttrain reach` does before the row is made
+    with pytest.raises(ValueError, match="data/own/short was edited"):
+        intact.check_sources([str(folder)])
+    make_row()
+    intact.check_sources([str(folder)])
+    file.write_text("second\n")
+    with pytest.raises(ValueError, match=r"words\.txt"):
+        intact.check_sources([str(folder)])
 
 
 def damage(path):

@@ -196,6 +196,34 @@ def test_a_change_adds_what_was_executed_and_its_reversal_adds_nothing() -> None
     assert mine.points("train dpo", "accuracy") == [(0, 0.5), (1, 0.0625), (2, 0.5)]
 
 
+def test_numbers_of_a_policy_that_was_trained_again_since_are_not_of_the_new_one() -> None:
+    made = make_pipeline()
+    sync()
+    first = made.stages["train@dpo"]
+    outs = {
+        out["path"]: f"{out['md5']}-2" for out in first["outs"] if "journals" not in out["path"]
+    }
+    deps = {dep["path"]: dep["md5"].removeprefix("md5-") for dep in first["deps"]}
+    params = {"params.yaml": {"rate": 0.25, "seeds": [0, 1]}}
+    again = {"execution": "2", "params": params, "command": first["cmd"], "ended": 7}
+    made.add("train@dpo", deps=deps, outs=outs, **again)
+    assert sync() == 2
+    runs = View().runs()
+    assert "accuracy" not in runs["train dpo 2"].data.metrics
+    (manifest,) = [run for run in runs.values() if "0.25" in run.data.params.get("rate", "")
+                   and run.data.tags["stage"] == "manifest"]  # fmt: skip
+    assert manifest.data.metrics.keys() == {"run/seconds"}
+    assert "mlflow.note.content" not in manifest.data.tags
+    assert headlines.find_best() == Path("data/policies/sft/model/1")
+    # once it is evaluated, and the report made, the manifest of that lock has the numbers
+    evaluate(made, "dpo", 0.375, execution="3", ended=8)
+    made.stages["evaluate@dpo"]["deps"][0]["md5"] = outs["data/policies/dpo/model"].join(
+        ["md5-", ""]
+    )
+    made.write()
+    assert headlines.find_best() == Path("data/policies/dpo/model/1")
+
+
 def test_a_run_that_the_store_refuses_is_named_and_keeps_out_no_other(caplog, monkeypatch) -> None:
     made = make_pipeline()
     params = made.stages["train@sft"]["params"]["params.yaml"]
