@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import torch
 
+import stages
+
 MEMORY_SHARE_ALONE, MEMORY_SHARE_BESIDE = 0.9, 0.6
 """Shares of a GPU's free memory that vLLM takes: alone, and beside a model that computes between
 its calls. CUDA and the other model's activations need the rest."""
@@ -36,9 +38,15 @@ def require_vllm() -> None:
 
 
 def prepare_process() -> None:
-    """Set `ENVIRONMENT`, before vLLM is imported."""
+    """Set `ENVIRONMENT`, and hide AMX from vLLM if instructions are pinned, before its import.
+
+    On a CPU with AMX vLLM multiplies small matrices in bfloat16 by oneDNN's AMX kernels, which the
+    pinned instructions exclude: the process would abort.
+    """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    if stages.ROUNDING == "pinned":
+        torch.cpu._is_amx_tile_supported = lambda: False
 
 
 def gpu_memory() -> tuple[int, int]:

@@ -51,3 +51,13 @@ def test_vllm_computes_without_the_autocast_and_the_deterministic_mode_of_a_trai
         assert torch.get_deterministic_debug_mode() == 2
     finally:
         torch.set_deterministic_debug_mode("default")
+
+
+@pytest.mark.parametrize(("rounding", "is_seen"), [("pinned", False), ("native", True)])
+def test_pinned_instructions_hide_amx_from_vllm(monkeypatch, rounding, is_seen):
+    """Its matrix products would call kernels of oneDNN that the pinned ones exclude, and abort."""
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    monkeypatch.setattr(vllm_hosting.stages, "ROUNDING", rounding)
+    monkeypatch.setattr(vllm_hosting, "ENVIRONMENT", {})
+    vllm_hosting.prepare_process()
+    assert torch.cpu._is_amx_tile_supported() is is_seen
