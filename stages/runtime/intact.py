@@ -28,11 +28,11 @@ def check_sources(dependencies: Iterable[str]) -> None:
         for path in (Path(name, record) for record in OWN_USES):
             if path.is_file():
                 content = json.loads(path.read_text(encoding="utf-8"))
-                digests = dict[str, str](content.get("files") or {})
-                if (word := content["own"]) is not None:
-                    digests[str(OWN / word)] = content["own_digest"]
-                    check_sources([str(OWN / word)])
-                _check_digests(path, digests)
+                digests: dict[str, Any] = {**(content.get("files") or {})}
+                traced = [str(OWN / word)] if (word := content["own"]) else []
+                digests |= dict.fromkeys(traced, content["own_digest"])
+                _check_digests(path, digests)  # also that they exist
+                check_sources(traced)
 
 
 def _check_digests(record: Path, digests: Mapping[str, str]) -> None:

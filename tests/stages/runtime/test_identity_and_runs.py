@@ -369,6 +369,9 @@ def test_own_code_and_files_that_were_edited_since_their_row_was_made_are_refuse
     record_digests("data/own/short", source)  # as `posttrain reach` does before the row is made
     with pytest.raises(ValueError, match="data/own/short was edited"):
         intact.check_sources([str(folder)])
+    Path("data/own/short").unlink()
+    with pytest.raises(ValueError, match="data/own/short was edited"):
+        intact.check_sources([str(folder)])
     make_row()
     intact.check_sources([str(folder)])
     file.write_text("second\n")
